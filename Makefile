@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs clean
+
+help:  ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+# torch first and pinned: a looser request may pull gigabytes of CUDA packages. The extension is built
+# against the torch that is installed, hence no build isolation.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/torchapl/ops/csrc/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --upgrade pip setuptools wheel
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $(STAMP)
+
+test: $(STAMP)  ## Install what is missing, then run the tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## Lint and type-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## Time the operator against torch's own activations
+	$(BIN)/torchapl bench op
+
+demo: $(STAMP)  ## Install what is missing, then train and show a report
+	@echo "no demo yet"
+
+clean:  ## Remove the environment and everything built
+	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so

@@ -1,0 +1,32 @@
+"""The command ``torchapl``: one file per sub-command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# Each names a module of this package with add_parser(subparsers); heavy imports belong in its run(args).
+COMMANDS = ("bench",)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all sub-commands."""
+    parser = argparse.ArgumentParser(
+        prog="torchapl", description="Learned activation functions, and the paper that proposed them."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f"torchapl.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one sub-command and return its exit code."""
+    args = build_parser().parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except (ValueError, TypeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2

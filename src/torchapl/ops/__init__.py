@@ -1,0 +1,208 @@
+"""The operators ``torchapl::apl`` and ``torchapl::apl_backward``.
+
+Schema, fake kernels, autograd formula and vmap rule live here, and this is the only file that knows all
+implementations. A kernel knows nothing of autograd or modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchapl import reference
+from torchapl.ops import extension
+
+_LIBRARY = torch.library.Library("torchapl", "DEF")
+_LIBRARY.define(
+    "apl(Tensor input, Tensor slope, Tensor offset, int unit_dim) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_LIBRARY.define(
+    "apl_backward(Tensor grad, Tensor input, Tensor slope, Tensor offset, int unit_dim, "
+    "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+apl_operator = torch.ops.torchapl.apl.default
+backward_operator = torch.ops.torchapl.apl_backward.default
+
+
+def needs_plain_formula() -> bool:
+    """Tell whether torch.func transforms are active that the operator's autograd does not take.
+
+    torch.library.register_autograd is refused by torch.func.grad; the extension's C++ autograd is not.
+    """
+    return not extension.is_loaded() and torch._C._are_functorch_transforms_active()
+
+
+def _reference_apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+    extension.explain_once(input)
+    return _laid_out_like(input, reference.apl(input, slope, offset, unit_dim))
+
+
+def _reference_backward(
+    grad: Tensor,
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, da, db = reference.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
+    if output_mask[0]:
+        dx = _laid_out_like(input, dx)
+    return dx, da, db
+
+
+def _laid_out_like(input: Tensor, result: Tensor) -> Tensor:
+    # Broadcasting may choose other strides than relu would; the fake kernel promises relu's.
+    output = torch.empty_like(input)
+    return result if result.stride() == output.stride() else output.copy_(result)
+
+
+def _triton_apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+    # Imported on the first CUDA call: triton is large and absent from CPU installations.
+    from torchapl.ops import triton
+
+    return triton.apl(input, slope, offset, unit_dim)
+
+
+def _triton_backward(
+    grad: Tensor,
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    from torchapl.ops import triton
+
+    return triton.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
+
+
+# Any device without a kernel of its own runs the reference.
+_LIBRARY.impl("apl", _reference_apl, "CompositeExplicitAutograd")
+_LIBRARY.impl("apl_backward", _reference_backward, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("torchapl::apl", lib=_LIBRARY)
+def _fake_apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+    return torch.empty_like(input)
+
+
+@torch.library.register_fake("torchapl::apl_backward", lib=_LIBRARY)
+def _fake_backward(
+    grad: Tensor,
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx = torch.empty_like(input) if output_mask[0] else input.new_empty(0)
+    da, db = (
+        torch.empty_like(parameter, memory_format=torch.contiguous_format)
+        if wanted
+        else parameter.new_empty(0)
+        for parameter, wanted in ((slope, output_mask[1]), (offset, output_mask[2]))
+    )
+    return dx, da, db
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    # input, slope, offset: nothing else is kept between forward and backward.
+    ctx.save_for_backward(*inputs[:3])
+    ctx.unit_dim = inputs[3]
+
+
+def _apl_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    mask = ctx.needs_input_grad[:3]
+    grads = backward_operator(grad, *ctx.saved_tensors, ctx.unit_dim, mask)
+    return (*_only_wanted(grads, mask), None)
+
+
+def _save_backward_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.unit_dim, ctx.output_mask = inputs[4:]
+
+
+def _backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    # The empty stand-in of a gradient nobody asked for carries no gradient of its own.
+    dx, da, db = _only_wanted(grads, ctx.output_mask)
+    doubles = reference.apl_double_backward((dx, da, db), *ctx.saved_tensors, ctx.unit_dim)
+    return (*_only_wanted(doubles, ctx.needs_input_grad[:4]), None, None)
+
+
+def _only_wanted(values: Sequence[Tensor | None], mask: Sequence[bool]) -> list[Tensor | None]:
+    return [value if wanted else None for value, wanted in zip(values, mask, strict=True)]
+
+
+torch.library.register_autograd(
+    "torchapl::apl", _apl_gradient, setup_context=_save_inputs, lib=_LIBRARY
+)
+torch.library.register_autograd(
+    "torchapl::apl_backward", _backward_gradient, setup_context=_save_backward_inputs, lib=_LIBRARY
+)
+
+
+@torch.library.register_vmap("torchapl::apl", lib=_LIBRARY)
+def _vmap_apl(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+) -> tuple[Tensor, int]:
+    if in_dims[1] is None and in_dims[2] is None:
+        return apl_operator(input.movedim(in_dims[0] or 0, 0), slope, offset, unit_dim + 1), 0
+    x, a, b = _batch_as_units(info.batch_size, in_dims, (input, slope, offset), unit_dim)
+    return apl_operator(x, a, b, unit_dim), unit_dim
+
+
+@torch.library.register_vmap("torchapl::apl_backward", lib=_LIBRARY)
+def _vmap_backward(
+    info: Any,
+    in_dims: tuple[Any, ...],
+    grad: Tensor,
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+    output_mask: Sequence[bool],
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
+    # Parameter gradients are per sample, so the batch is always an axis of the units.
+    x, a, b = _batch_as_units(info.batch_size, in_dims[1:], (input, slope, offset), unit_dim)
+    g = _with_batch(grad, in_dims[0], info.batch_size, unit_dim)
+    grads = backward_operator(g, x, a, b, unit_dim, output_mask)
+    dims = [
+        dim if wanted else None for dim, wanted in zip((unit_dim, 1, 1), output_mask, strict=True)
+    ]
+    return grads, (dims[0], dims[1], dims[2])
+
+
+def _batch_as_units(
+    size: int,
+    in_dims: Sequence[int | None],
+    tensors: tuple[Tensor, Tensor, Tensor],
+    unit_dim: int,
+) -> list[Tensor]:
+    """Put the mapped axis before the units' axes: (S, B, *unit_shape) at the same unit_dim."""
+    places = (unit_dim, 1, 1)
+    return [
+        _with_batch(tensor, dim, size, place)
+        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+    ]
+
+
+def _with_batch(tensor: Tensor, dim: int | None, size: int, place: int) -> Tensor:
+    if dim is None:
+        tensor, dim = tensor.unsqueeze(0).expand(size, *tensor.shape), 0
+    return tensor.movedim(dim, place)
+
+
+_LIBRARY.impl("apl", _triton_apl, "CUDA")
+_LIBRARY.impl("apl_backward", _triton_backward, "CUDA")
+extension.load()

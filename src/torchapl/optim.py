@@ -1,0 +1,113 @@
+"""Training helpers: curves learn and decay apart from weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from torchapl.modules import APL
+
+
+class ParameterGroup(TypedDict, total=False):
+    """One group, as any optimiser of torch takes it."""
+
+    params: list[nn.Parameter]
+    lr: float
+    weight_decay: float
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float | None = None,
+    weight_decay: float = 0.0,
+    curve_lr: float | None = None,
+    curve_decay: float = 1e-3,
+) -> list[ParameterGroup]:
+    """Split the trainable parameters into weights and curves, ready for any torch optimiser.
+
+    Args:
+        model: Holds :class:`APL` units somewhere.
+        lr: Learning rate of the weights; the optimiser's own by default.
+        weight_decay: Decay of everything but the curves.
+        curve_lr: Learning rate of the curves; ``lr`` by default.
+        curve_decay: Decay of slopes and offsets. The paper's is 0.001: without it slopes grow while weights
+            shrink.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), APL(8))
+        >>> groups = parameter_groups(model, lr=0.1, weight_decay=5e-4, curve_lr=0.01)
+        >>> [len(group["params"]) for group in groups]
+        [2, 2]
+        >>> optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    """
+    curves = list(curve_parameters(model))
+    known = set(map(id, curves))
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    groups = []
+    for parameters, rate, decay in (
+        (weights, lr, weight_decay),
+        (curves, lr if curve_lr is None else curve_lr, curve_decay),
+    ):
+        group = ParameterGroup(
+            params=[parameter for parameter in parameters if parameter.requires_grad],
+            weight_decay=decay,
+        )
+        if rate is not None:
+            group["lr"] = rate
+        if group["params"]:
+            groups.append(group)
+    return groups
+
+
+def curve_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield every slope and offset of the model once.
+
+    Example:
+        >>> sum(p.numel() for p in curve_parameters(nn.Sequential(APL(8), nn.Linear(8, 2))))
+        32
+    """
+    seen: set[int] = set()
+    for unit in _units(model):
+        for parameter in (unit.slope, unit.offset):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+
+
+def l2_penalty(model: nn.Module, factor: float = 1e-3) -> Tensor:
+    r"""Return the paper's penalty :math:`\frac{1}{2} \lambda \sum (a^2 + b^2)` over all curves.
+
+    To be added to the loss where the optimiser's own decay (``curve_decay``) is not used.
+
+    Example:
+        >>> model = APL(3, num_hinges=1)
+        >>> print(f"{l2_penalty(model, factor=1.0).item():.5f}")  # 3 * 0.25 ** 2 / 2
+        0.09375
+    """
+    return 0.5 * factor * _total([p.square().sum() for p in curve_parameters(model)])
+
+
+def slope_penalty(model: nn.Module) -> Tensor:
+    r"""Return :math:`\sum |a_s|` over all units: the total variation of their derivatives.
+
+    Added to the loss with a factor it favours curves with few bends: many slopes become (nearly) zero.
+
+    Example:
+        >>> model = APL(3, num_hinges=1)
+        >>> print(f"{slope_penalty(model).item():.2f}")  # 3 * 0.25
+        0.75
+    """
+    slopes = {id(unit.slope): unit.slope for unit in _units(model)}
+    return _total([slope.abs().sum() for slope in slopes.values()])
+
+
+def _units(model: nn.Module) -> Iterator[APL]:
+    return (module for module in model.modules() if isinstance(module, APL))
+
+
+def _total(terms: list[Tensor]) -> Tensor:
+    return torch.stack(terms).sum() if terms else torch.zeros(())

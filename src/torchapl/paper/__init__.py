@@ -1,0 +1,1 @@
+"""The 2015 experiments; the core never imports from here."""

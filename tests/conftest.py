@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def nan_filled_outputs() -> Iterator[None]:
+    """Fill memory that torch allocates with NaN, so that an element nobody writes shows."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Return the folder with the official files of the data sets; skip where there is none."""
+    root = os.environ.get("TORCHAPL_DATA")
+    if not root:
+        pytest.skip("real data: set TORCHAPL_DATA to a folder with cifar-10-batches-bin and so on")
+    return Path(root)
