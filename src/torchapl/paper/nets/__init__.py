@@ -1,0 +1,57 @@
+"""Every network of the paper's tables, by name.
+
+Example:
+    >>> net = build("higgs-dnn", activation=Activation("relu"), input_shape=(25,), num_classes=1)
+    >>> sum(parameter.numel() for parameter in net.parameters())
+    459499
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+
+from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.cifar_cnn import CifarCNN
+from torchapl.paper.nets.higgs_dnn import HiggsDNN
+from torchapl.paper.nets.nin import NIN
+from torchapl.paper.nets.resnet import ResNet
+
+__all__ = ["NETS", "NIN", "CifarCNN", "HiggsDNN", "Net", "ParameterMultiplier", "ResNet", "build"]
+
+NETS: dict[str, Callable[..., Net]] = {
+    "cifar-cnn": CifarCNN,
+    "cifar-cnn-100": partial(CifarCNN, second_pool="max"),
+    "nin": NIN,
+    "nin-lin": partial(NIN, second_pool="max"),
+    "higgs-dnn": HiggsDNN,
+    "resnet": ResNet,
+}
+
+
+def build(
+    name: str,
+    *,
+    activation: Activation,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    width: float = 1.0,
+) -> Net:
+    """Return a freshly started network of the registry ``NETS``.
+
+    Args:
+        name: A key of ``NETS``.
+        activation: What follows its layers.
+        input_shape: ``(C, H, W)`` for images, ``(F,)`` for tables, without the batch.
+        num_classes: Number of logits; 1 means one logit with sigmoid cross-entropy.
+        width: Factor on all numbers of channels and hidden units; 1 is the paper's size.
+    """
+    if name not in NETS:
+        near = get_close_matches(name, NETS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NETS)}"
+        raise ValueError(f"unknown network {name!r}, {hint}")
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    return NETS[name](activation, tuple(input_shape), num_classes, width)

@@ -1,0 +1,75 @@
+"""What a training loop may ask of every network of the registry."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from torchapl import APL
+
+ParameterKind = Literal["weight", "bias", "curve"]
+
+
+class ParameterMultiplier(NamedTuple):
+    """How a parameter's learning rate and decay relate to those of the optimiser."""
+
+    parameter: nn.Parameter
+    lr: float
+    decay: float
+    kind: ParameterKind
+
+
+class Net(nn.Module):
+    """A network with the four things a training loop may need beyond ``forward``.
+
+    ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
+    cross-entropy.
+    """
+
+    def parameter_multipliers(self) -> list[ParameterMultiplier]:
+        """Return every trainable parameter once, with its multipliers.
+
+        Here: weights, biases and curves learn and decay alike, as in the authors' CIFAR network; the
+        slopes of PReLU and the parameters of batch norm do not decay.
+        """
+        result: dict[int, ParameterMultiplier] = {}
+        for module in self.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    multiplier = self.multiplier(module, name, parameter)
+                    result.setdefault(id(parameter), multiplier)
+        return list(result.values())
+
+    def multiplier(
+        self, module: nn.Module, name: str, parameter: nn.Parameter
+    ) -> ParameterMultiplier:
+        """Return the multipliers of one parameter of one module; made to be overridden."""
+        if isinstance(module, APL):
+            return ParameterMultiplier(parameter, 1.0, 1.0, "curve")
+        if isinstance(module, nn.PReLU):
+            return ParameterMultiplier(parameter, 1.0, 0.0, "curve")
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
+        return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
+
+    def after_step(self) -> None:
+        """Restore what must hold after every step of the optimiser (max-norm constraints)."""
+
+    def extra_loss(self, targets: Tensor, progress: float) -> Tensor:
+        """Return what is added to the loss of the last ``forward`` (companion losses).
+
+        Args:
+            targets: The targets of that batch.
+            progress: Part of the training that is over, 0 to 1.
+        """
+        return targets.new_zeros((), dtype=next(self.parameters()).dtype)
+
+    def predict(self, input: Tensor) -> Tensor:
+        """Return the logits to test with; more than ``forward`` where a test takes several passes.
+
+        Networks that average probabilities return their logarithm (for one class: their logit), so
+        that argmax, softmax and sigmoid apply to any network's predictions.
+        """
+        output: Tensor = self(input)
+        return output

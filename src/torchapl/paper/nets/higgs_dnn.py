@@ -1,0 +1,59 @@
+"""The dense network for Higgs -> tau tau (Baldi, Sadowski and Whiteson 2014; Table 2)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.layers import Layers, scaled
+
+_DROPOUT = {6: 0.25, 7: 0.5}
+
+
+class HiggsDNN(Net):
+    """Seven hidden layers of 274 units; dropout after the last two.
+
+    With 25 features and one logit, width 1 has 459,499 weights and 1,918 units. Weights and biases do
+    not decay (multiplier 0), curves do.
+
+    Args:
+        activation: Follows every layer but the last.
+        input_shape: ``(F,)``; an image is flattened.
+        num_classes: Number of logits; 1 for signal against background.
+        width: Factor on the number of hidden units.
+
+    Example:
+        >>> import torch
+        >>> net = HiggsDNN(Activation("apl", num_hinges=2), (25,), num_classes=1)
+        >>> net(torch.randn(2, 25)).shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        activation: Activation,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        width: float = 1.0,
+    ) -> None:
+        super().__init__()
+        layers = Layers(input_shape)
+        for index in range(1, 8):
+            layers.linear(f"fc{index}", scaled(274, width), std=0.1)
+            layers.activation(f"act{index}", activation)
+            if index in _DROPOUT:
+                layers.dropout(f"drop{index}", _DROPOUT[index])
+        layers.linear("fc8", num_classes, std=0.001)
+        self.layers = layers.sequential()
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.layers(input)
+        return output
+
+    def multiplier(
+        self, module: nn.Module, name: str, parameter: nn.Parameter
+    ) -> ParameterMultiplier:
+        """Return the authors' values: only curves decay."""
+        default = super().multiplier(module, name, parameter)
+        return default if default.kind == "curve" else default._replace(decay=0.0)

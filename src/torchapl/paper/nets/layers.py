@@ -1,0 +1,128 @@
+"""Sequences of named layers that follow the shape of the map, as Caffe computes it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import ceil, prod
+from typing import Literal
+
+from torch import nn
+
+from torchapl.paper.activations import Activation
+
+Pool = Literal["max", "average"]
+
+
+def scaled(channels: int, width: float) -> int:
+    """Return a number of channels or units at a width factor, at least 1.
+
+    Example:
+        >>> scaled(96, 0.25), scaled(10, 0.01)
+        (24, 1)
+    """
+    if not width > 0:
+        raise ValueError(f"width must be positive, got {width}")
+    return max(1, round(channels * width))
+
+
+class Layers:
+    """Collects named layers and knows the shape of the map after each.
+
+    Args:
+        input_shape: ``(C, H, W)`` or ``(F,)``, without the batch.
+
+    Attributes:
+        shape: Shape of the map after the layers so far.
+
+    Example:
+        >>> layers = Layers((3, 32, 32))
+        >>> layers.conv("conv1", 96, 5, padding=2, std=1e-4)
+        >>> layers.pool("pool1", "max", 3, 2)
+        >>> layers.shape
+        (96, 16, 16)
+        >>> layers.linear("fc", 10, std=0.01)
+        >>> len(layers.sequential())
+        4
+    """
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        if not input_shape or min(input_shape) < 1:
+            raise ValueError(f"input_shape must have positive sizes, got {input_shape}")
+        self.shape = tuple(input_shape)
+        self._modules: OrderedDict[str, nn.Module] = OrderedDict()
+
+    def sequential(self) -> nn.Sequential:
+        """Return the layers as a module."""
+        return nn.Sequential(self._modules)
+
+    def add(self, name: str, module: nn.Module, shape: tuple[int, ...] | None = None) -> None:
+        """Append any module; ``shape`` is that of its output if it changes the map's."""
+        self._modules[name] = module
+        self.shape = self.shape if shape is None else shape
+
+    def conv(self, name: str, channels: int, kernel: int, *, padding: int, std: float) -> None:
+        """Append a convolution with weights N(0, std) and biases 0."""
+        features, height, width = self._image(name)
+        sizes = tuple(size + 2 * padding - kernel + 1 for size in (height, width))
+        if min(sizes) < 1:
+            raise ValueError(
+                f"a map of {height}x{width} is too small for {name}, a {kernel}x{kernel} "
+                f"convolution with padding {padding}: give a larger input_shape"
+            )
+        module = nn.Conv2d(features, channels, kernel, padding=padding)
+        self.add(name, started(module, std), (channels, *sizes))
+
+    def linear(self, name: str, features: int, *, std: float) -> None:
+        """Append a linear layer with weights N(0, std) and biases 0, flattening a map first."""
+        if len(self.shape) > 1:
+            self.add(f"{name}_flatten", nn.Flatten(), (prod(self.shape),))
+        module = nn.Linear(self.shape[0], features)
+        self.add(name, started(module, std), (features,))
+
+    def activation(self, name: str, activation: Activation) -> None:
+        """Append the activation, with units for the present map."""
+        self.add(name, activation.build(self.shape))
+
+    def dropout(self, name: str, probability: float) -> None:
+        """Append dropout of single units."""
+        self.add(name, nn.Dropout(probability))
+
+    def pool(self, name: str, kind: Pool, kernel: int, stride: int) -> None:
+        """Append pooling that rounds sizes up and averages over what is inside the map, like Caffe.
+
+        A window larger than the map is cut to it, so that small images pass through any network.
+        """
+        channels, height, width = self._image(name)
+        window = (min(kernel, height), min(kernel, width))
+        pool = nn.MaxPool2d if kind == "max" else nn.AvgPool2d
+        sizes = tuple(
+            pooled_size(size, side, stride)
+            for size, side in zip((height, width), window, strict=True)
+        )
+        self.add(name, pool(window, stride, ceil_mode=True), (channels, *sizes))
+
+    def _image(self, name: str) -> tuple[int, int, int]:
+        if len(self.shape) != 3:
+            raise ValueError(f"{name} needs a map of shape (C, H, W), got {self.shape}")
+        channels, height, width = self.shape
+        return channels, height, width
+
+
+def pooled_size(size: int, kernel: int, stride: int) -> int:
+    """Return the number of windows along one axis when it is rounded up.
+
+    Example:
+        >>> pooled_size(32, 3, 2), pooled_size(5, 2, 2)
+        (16, 3)
+    """
+    windows = ceil((size - kernel) / stride) + 1
+    # The last window has to start inside the map.
+    return windows - 1 if (windows - 1) * stride >= size else windows
+
+
+def started(module: nn.Conv2d | nn.Linear, std: float) -> nn.Conv2d | nn.Linear:
+    """Return the module with weights N(0, std) and biases 0."""
+    nn.init.normal_(module.weight, std=std)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+    return module
