@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.base import Net
 from torchapl.paper.nets.layers import Layers, scaled
 
 _DROPOUT = {6: 0.25, 7: 0.5}
@@ -14,8 +14,7 @@ _DROPOUT = {6: 0.25, 7: 0.5}
 class HiggsDNN(Net):
     """Seven hidden layers of 274 units; dropout after the last two.
 
-    With 25 features and one logit, width 1 has 459,499 weights and 1,918 units. Weights and biases do
-    not decay (multiplier 0), curves do.
+    With 25 features and one logit, width 1 has 459,499 weights and 1,918 units.
 
     Args:
         activation: Follows every layer but the last.
@@ -50,10 +49,3 @@ class HiggsDNN(Net):
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor = self.layers(input)
         return output
-
-    def multiplier(
-        self, module: nn.Module, name: str, parameter: nn.Parameter
-    ) -> ParameterMultiplier:
-        """Return the authors' values: only curves decay."""
-        default = super().multiplier(module, name, parameter)
-        return default if default.kind == "curve" else default._replace(decay=0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from torchapl import APL
 from torchapl.paper.activations import Activation
 from torchapl.paper.nets.base import Net, ParameterMultiplier
 from torchapl.paper.nets.layers import Layers, Pool, scaled
@@ -68,8 +67,6 @@ class NIN(Net):
     ) -> ParameterMultiplier:
         """Return the authors' values: biases learn twice as fast, the last layer at a tenth."""
         default = super().multiplier(module, name, parameter)
-        if isinstance(module, APL):
-            return default._replace(decay=10.0)
         if default.kind == "curve":
             return default
         is_bias = default.kind == "bias"
