@@ -21,10 +21,11 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
     Args:
         input: Any shape; float64, float32, bfloat16 or float16.
         slope: The :math:`a_s`, of shape ``(S, *unit_shape)``.
-        offset: The :math:`b_s`, of the same shape and dtype. Parameters may be float32 where the input
-            is of lower precision (autocast); sums over them are made in at least float32.
-        unit_dim: The axis of ``input`` at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1 for units
-            on the last axis. Without meaning for ``unit_shape == ()``, one unit for the whole layer.
+        offset: The :math:`b_s`, of the same shape and dtype. Parameters may be float32 where the
+            input is of lower precision (autocast); their gradients are summed in at least float32.
+        unit_dim: The axis of ``input`` at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
+            for units on the last axis. Without meaning for ``unit_shape == ()``, one unit for the
+            whole layer.
 
     Returns:
         A tensor with the shape, dtype and memory format of ``input``.
@@ -37,7 +38,8 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
     if forward_ad._current_level >= 0 or needs_plain_formula():
         return reference.apl(input, slope, offset, unit_dim)
-    return apl_operator(input, slope, offset, unit_dim)
+    output: Tensor = apl_operator(input, slope, offset, unit_dim)
+    return output
 
 
 def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
@@ -50,9 +52,7 @@ def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
                 f"{name} must be float64, float32, bfloat16 or float16, got {tensor.dtype}"
             )
     if slope.shape != offset.shape or slope.dtype != offset.dtype:
-        raise ValueError(
-            f"slope and offset must agree, got {_name(slope)} and {_name(offset)}"
-        )
+        raise ValueError(f"slope and offset must agree, got {_name(slope)} and {_name(offset)}")
     if not input.device == slope.device == offset.device:
         raise ValueError(
             "input, slope and offset must be on one device, got "

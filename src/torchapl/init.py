@@ -1,133 +1,121 @@
-"""Starting curves: each function fills ``slope`` and ``offset`` of shape ``(S, *unit_shape)`` in place.
-
-No start leaves two hinges of a unit identical: they would receive the same gradient and stay
-identical for ever.
-"""
+"""Starting curves: fixed ones, in place, and the data-driven placing of hinges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from torchapl.theorem import hinges_from_piecewise_linear
+from torchapl.modules import APL
+from torchapl.starts import authors_, has_equal_hinges, leaky_, piecewise_linear_, relu_
+
+__all__ = ["align_", "authors_", "leaky_", "piecewise_linear_", "relu_"]
+
+Batch = Tensor | tuple[Tensor, ...] | list[Tensor] | Mapping[str, Tensor]
 
 
 @torch.no_grad()
-def authors_(
-    slope: Tensor,
-    offset: Tensor,
-    *,
-    slope_bound: float | None = None,
-    offset_std: float = 0.5,
-    generator: torch.Generator | None = None,
-) -> None:
-    """Start at random as the paper's authors did: slopes U(-r, r), offsets N(0, 0.5).
+def align_(model: nn.Module, batches: Iterable[Batch]) -> dict[str, int]:
+    """Move the free hinges of every unit to where its inputs fall; the functions stay as they are.
+
+    A hinge outside the range of a unit's inputs learns nothing. One pass over ``batches`` collects
+    the range of the pre-activations of every unit (mean +- 2 standard deviations, within the
+    extremes), and the hinges whose slope is exactly 0, which can be moved without changing the
+    function, are spread evenly inside it. So align a model after the starts ``relu_`` and
+    ``leaky_`` or after a swap; the authors' random start has no free hinge.
 
     Args:
-        slope: Filled with the :math:`a_s`.
-        offset: Filled with the :math:`b_s`.
-        slope_bound: The r above; by default ``min(0.5, 1/S)``, which gives the 0.5 of the authors'
-            files for one and two hinges and their 0.2 for five.
-        offset_std: Standard deviation of the offsets.
-        generator: Source of randomness; torch's global one by default.
+        model: Is run in evaluation mode, without gradients; mode, buffers and random state stay.
+        batches: A few batches: a tensor; a tuple or list whose first element is the input, as data
+            loaders give; or a mapping of keyword arguments.
+
+    Returns:
+        How many hinges were moved, by the name of the layer.
 
     Example:
-        >>> slope, offset = torch.empty(5, 96), torch.empty(5, 96)
-        >>> authors_(slope, offset)
-        >>> bool(slope.abs().max() <= 0.2)
-        True
+        >>> net = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3))
+        >>> align_(net, [torch.randn(64, 4)])
+        {'1': 16}
     """
-    bound = min(0.5, 1 / slope.shape[0]) if slope_bound is None else slope_bound
-    slope.uniform_(-bound, bound, generator=generator)
-    offset.normal_(0.0, offset_std, generator=generator)
-    # In bfloat16 two of several normal numbers are often equal; draw those units again.
-    while (twins := _has_equal_hinges(offset)).any():
-        fresh = torch.empty_like(offset).normal_(0.0, offset_std, generator=generator)
-        offset.copy_(torch.where(twins, fresh, offset))
+    units = {name: module for name, module in model.named_modules() if isinstance(module, APL)}
+    ranges = {name: _Range() for name in units}
+    hooks = [unit.register_forward_pre_hook(ranges[name].collect) for name, unit in units.items()]
+    try:
+        with _evaluation(model):
+            for batch in batches:
+                if isinstance(batch, Mapping):
+                    model(**batch)
+                else:
+                    model(batch if isinstance(batch, Tensor) else batch[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: _spread_free_hinges(unit, ranges[name]) for name, unit in units.items()}
 
 
-@torch.no_grad()
-def relu_(slope: Tensor, offset: Tensor) -> None:
-    """Start as exactly ReLU: slopes 0, offsets distinct around 0.
+class _Range:
+    """The running range of the inputs of one layer's units."""
 
-    Example:
-        >>> slope, offset = torch.empty(2, 3), torch.empty(2, 3)
-        >>> relu_(slope, offset)
-        >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
-        tensor([[0., 0., 2.]])
-    """
-    slope.zero_()
-    offset.copy_(_columns(_spread(slope.shape[0]), offset))
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: Tensor | float = 0.0
+        self.squares: Tensor | float = 0.0
+        self.low: Tensor | None = None
+        self.high: Tensor | None = None
 
+    def collect(self, unit: APL, inputs: tuple[Tensor, ...]) -> None:
+        # (*unit_shape, samples) in double: squares of large float16 values would overflow.
+        shape = unit.unit_shape
+        start = unit.unit_dim % inputs[0].dim() if shape else 0
+        order = list(range(start, start + len(shape)))
+        rest = [dim for dim in range(inputs[0].dim()) if dim not in order]
+        x = inputs[0].permute(*order, *rest).reshape(*shape, -1).double()
+        if x.shape[-1] == 0:
+            return
+        low, high = x.aminmax(dim=-1)
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+        self.count += x.shape[-1]
+        self.total = self.total + x.sum(-1)
+        self.squares = self.squares + x.square().sum(-1)
 
-@torch.no_grad()
-def leaky_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.25) -> None:
-    """Start as exactly Leaky ReLU, by one hinge at 0; the others are free (slope 0) and distinct.
-
-    Example:
-        >>> slope, offset = torch.empty(2, 3), torch.empty(2, 3)
-        >>> leaky_(slope, offset)
-        >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
-        tensor([[-0.2500,  0.0000,  2.0000]])
-    """
-    relu_(slope, offset)
-    slope[0] = -negative_slope
-
-
-@torch.no_grad()
-def piecewise_linear_(
-    slope: Tensor,
-    offset: Tensor,
-    knots: Tensor | Sequence[float],
-    slopes: Tensor | Sequence[float],
-) -> None:
-    """Start as the continuous piecewise-linear g that is x right of its last knot (Theorem 1).
-
-    Args:
-        slope: Filled with the :math:`a_s`.
-        offset: Filled with the :math:`b_s`.
-        knots: Where g bends, ascending.
-        slopes: The slopes of its ``len(knots) + 1`` segments, left to right; the last one is 1.
-
-    Example:
-        >>> slope, offset = torch.empty(3, 1), torch.empty(3, 1)
-        >>> piecewise_linear_(slope, offset, knots=[-1.0, 0.0], slopes=[0.0, 0.5, 1.0])
-        >>> apl(torch.tensor([[-3.0], [-0.5], [2.0]]), slope, offset).T
-        tensor([[-0.5000, -0.2500,  2.0000]])
-    """
-    a, b = hinges_from_piecewise_linear(
-        torch.as_tensor(knots, dtype=torch.float64), torch.as_tensor(slopes, dtype=torch.float64)
-    )
-    spare = slope.shape[0] - a.numel()
-    if spare < 0:
-        raise ValueError(
-            f"this function needs {a.numel()} hinges, slope has {slope.shape[0]}: "
-            "ask for more hinges or give a function with fewer knots"
+    def bounds(self) -> tuple[Tensor, Tensor] | None:
+        if self.low is None or self.high is None:
+            return None
+        mean = torch.as_tensor(self.total) / self.count
+        spread = (
+            2 * (torch.as_tensor(self.squares) / self.count - mean.square()).clamp(min=0).sqrt()
         )
-    free = _distinct_from(b, spare)
-    slope.copy_(_columns(torch.cat([a, a.new_zeros(spare)]), slope))
-    offset.copy_(_columns(torch.cat([b, free]), offset))
+        return torch.maximum(self.low, mean - spread), torch.minimum(self.high, mean + spread)
 
 
-def _spread(count: int) -> Tensor:
-    """Return 0, -1, 1, -2, 2, ... scaled into [-2, 2], where normalised inputs fall."""
-    index = torch.arange(count, dtype=torch.float64)
-    magnitude = (index / 2).ceil()
-    step = 1.0 if count < 2 else min(1.0, 2.0 / float(magnitude[-1]))
-    return magnitude * step * torch.where(index % 2 == 1, -1.0, 1.0)
+def _spread_free_hinges(unit: APL, observed: _Range) -> int:
+    bounds = observed.bounds()
+    if bounds is None:
+        return 0
+    low, high = bounds
+    free = unit.slope == 0
+    place = free.cumsum(0) / (free.sum(0) + 1)
+    offset = torch.where(free, low + (high - low) * place, unit.offset.double()).to(unit.offset)
+    # Constant inputs, or a range too narrow for the dtype, would make free hinges coincide. Those
+    # that stay count as NaN, equal to nothing: their slopes tell them apart.
+    coincide = has_equal_hinges(torch.where(free, offset, float("nan")))
+    usable = offset.isfinite().all(0) & ~coincide
+    moved = free & usable
+    unit.offset.copy_(torch.where(moved, offset, unit.offset))
+    return int(moved.sum())
 
 
-def _distinct_from(taken: Tensor, count: int) -> Tensor:
-    candidates = _spread(count + taken.numel())
-    return candidates[~torch.isin(candidates, taken)][:count]
-
-
-def _columns(hinges: Tensor, parameter: Tensor) -> Tensor:
-    shape = (-1,) + (1,) * (parameter.dim() - 1)
-    return hinges.to(parameter).reshape(shape).expand_as(parameter)
-
-
-def _has_equal_hinges(offset: Tensor) -> Tensor:
-    return (offset.sort(dim=0).values.diff(dim=0) == 0).any(dim=0)
+@contextmanager
+def _evaluation(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    devices = list({parameter.device for parameter in model.parameters() if parameter.is_cuda})
+    try:
+        with torch.random.fork_rng(devices=devices):
+            model.eval()
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
-from torchapl import init as starts
+from torchapl import starts
 from torchapl.functional import apl
 
 Sharing = Literal["unit", "channel", "layer"]
@@ -29,8 +29,8 @@ class APL(nn.Module):
         unit_shape: ``(C, H, W)`` gives every position of a feature map its own curve, ``C`` one to
             every channel, ``()`` one to the whole layer.
         num_hinges: The S of the formula.
-        unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1 for
-            units on the last axis, as in transformers.
+        unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
+            for units on the last axis, as in transformers.
         init: Fills slope and offset at the start, see :mod:`torchapl.init`.
         device: As in torch.nn.
         dtype: As in torch.nn.
@@ -48,8 +48,8 @@ class APL(nn.Module):
         torch.Size([8, 96, 32, 32])
     """
 
-    slope: Tensor
-    offset: Tensor
+    slope: nn.Parameter
+    offset: nn.Parameter
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
 
     Args:
         num_hinges: The S of the formula.
-        per: ``"unit"`` gives every position after ``unit_dim`` its own curve, ``"channel"`` one to every
-            index of ``unit_dim``, ``"layer"`` one to the whole input.
+        per: ``"unit"`` gives every position from ``unit_dim`` on its own curve, ``"channel"`` one
+            to every index of ``unit_dim``, ``"layer"`` one to the whole input.
         unit_dim: The axis of the channels.
         init: Fills slope and offset at the start, see :mod:`torchapl.init`.
         device: As in torch.nn.
@@ -129,8 +129,10 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         self.init = init
         self.per = per
         self._num_hinges = num_hinges
-        self.slope = UninitializedParameter(device=device, dtype=dtype)
-        self.offset = UninitializedParameter(device=device, dtype=dtype)
+        for name in ("slope", "offset"):
+            # torch's stub hides the arguments of __new__.
+            stand_in = UninitializedParameter(device=device, dtype=dtype)  # type: ignore[call-arg]
+            self.register_parameter(name, stand_in)
 
     def reset_parameters(self) -> None:
         """Put the curves to their start, once there are any."""
@@ -153,7 +155,8 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         }
         with torch.no_grad():
             for parameter in (self.slope, self.offset):
-                parameter.materialize((self._num_hinges, *shapes[self.per]))
+                if isinstance(parameter, UninitializedParameter):
+                    parameter.materialize((self._num_hinges, *shapes[self.per]))
             self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -165,9 +168,13 @@ def _leave(slope: Tensor, offset: Tensor) -> None:
 
 
 def _parameter_shape(num_hinges: int, unit_shape: int | Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(num_hinges, int):
+        raise TypeError(f"num_hinges must be an int, got {type(num_hinges).__name__}")
     if num_hinges < 1:
         raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
     shape = (unit_shape,) if isinstance(unit_shape, int) else tuple(unit_shape)
+    if not all(isinstance(size, int) for size in shape):
+        raise TypeError(f"unit_shape must be an int or a sequence of ints, got {unit_shape!r}")
     if any(size < 0 for size in shape):
         raise ValueError(f"unit_shape must not be negative, got {shape}")
     return (num_hinges, *shape)

@@ -34,8 +34,8 @@ def parameter_groups(
         lr: Learning rate of the weights; the optimiser's own by default.
         weight_decay: Decay of everything but the curves.
         curve_lr: Learning rate of the curves; ``lr`` by default.
-        curve_decay: Decay of slopes and offsets. The paper's is 0.001: without it slopes grow while weights
-            shrink.
+        curve_decay: Decay of slopes and offsets. The paper's is 0.001: without it slopes grow while
+            weights shrink.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), APL(8))
@@ -94,7 +94,7 @@ def l2_penalty(model: nn.Module, factor: float = 1e-3) -> Tensor:
 def slope_penalty(model: nn.Module) -> Tensor:
     r"""Return :math:`\sum |a_s|` over all units: the total variation of their derivatives.
 
-    Added to the loss with a factor it favours curves with few bends: many slopes become (nearly) zero.
+    Added to the loss with a factor it favours curves with few bends: many slopes become nearly 0.
 
     Example:
         >>> model = APL(3, num_hinges=1)

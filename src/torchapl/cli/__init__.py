@@ -7,14 +7,15 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-# Each names a module of this package with add_parser(subparsers); heavy imports belong in its run(args).
+# Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
 COMMANDS = ("bench",)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all sub-commands."""
     parser = argparse.ArgumentParser(
-        prog="torchapl", description="Learned activation functions, and the paper that proposed them."
+        prog="torchapl",
+        description="Learned activation functions, and the paper that proposed them.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:

@@ -1,7 +1,7 @@
 """The operators ``torchapl::apl`` and ``torchapl::apl_backward``.
 
-Schema, fake kernels, autograd formula and vmap rule live here, and this is the only file that knows all
-implementations. A kernel knows nothing of autograd or modules.
+Schema, fake kernels, autograd formula and vmap rule live here, and this is the only file that knows
+all implementations. A kernel knows nothing of autograd or modules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ backward_operator = torch.ops.torchapl.apl_backward.default
 def needs_plain_formula() -> bool:
     """Tell whether torch.func transforms are active that the operator's autograd does not take.
 
-    torch.library.register_autograd is refused by torch.func.grad; the extension's C++ autograd is not.
+    torch.func.grad refuses torch.library.register_autograd, but not the extension's C++ autograd.
     """
     return not extension.is_loaded() and torch._C._are_functorch_transforms_active()
 
@@ -131,7 +131,8 @@ def _save_backward_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Non
 def _backward_gradient(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     # The empty stand-in of a gradient nobody asked for carries no gradient of its own.
     dx, da, db = _only_wanted(grads, ctx.output_mask)
-    doubles = reference.apl_double_backward((dx, da, db), *ctx.saved_tensors, ctx.unit_dim)
+    grad, input, slope, offset = ctx.saved_tensors
+    doubles = reference.apl_double_backward((dx, da, db), grad, input, slope, offset, ctx.unit_dim)
     return (*_only_wanted(doubles, ctx.needs_input_grad[:4]), None, None)
 
 

@@ -1,0 +1,134 @@
+"""Starting curves: each function fills ``slope`` and ``offset``, ``(S, *unit_shape)``, in place.
+
+No start leaves two hinges of a unit identical: they would receive the same gradient and stay
+identical for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchapl.theorem import hinges_from_piecewise_linear
+
+
+@torch.no_grad()
+def authors_(
+    slope: Tensor,
+    offset: Tensor,
+    *,
+    slope_bound: float | None = None,
+    offset_std: float = 0.5,
+    generator: torch.Generator | None = None,
+) -> None:
+    """Start at random as the paper's authors did: slopes U(-r, r), offsets N(0, 0.5).
+
+    Args:
+        slope: Filled with the :math:`a_s`.
+        offset: Filled with the :math:`b_s`.
+        slope_bound: The r above; by default ``min(0.5, 1/S)``, which gives the 0.5 of the authors'
+            files for one and two hinges and their 0.2 for five.
+        offset_std: Standard deviation of the offsets.
+        generator: Source of randomness; torch's global one by default.
+
+    Example:
+        >>> slope, offset = torch.empty(5, 96), torch.empty(5, 96)
+        >>> authors_(slope, offset)
+        >>> bool(slope.abs().max() <= 0.2)
+        True
+    """
+    bound = min(0.5, 1 / slope.shape[0]) if slope_bound is None else slope_bound
+    slope.uniform_(-bound, bound, generator=generator)
+    offset.normal_(0.0, offset_std, generator=generator)
+    # In bfloat16 two of several normal numbers are often equal; draw those units again.
+    while (twins := has_equal_hinges(offset)).any():
+        fresh = torch.empty_like(offset).normal_(0.0, offset_std, generator=generator)
+        offset.copy_(torch.where(twins, fresh, offset))
+
+
+@torch.no_grad()
+def relu_(slope: Tensor, offset: Tensor) -> None:
+    """Start as exactly ReLU: slopes 0, offsets distinct around 0.
+
+    Example:
+        >>> slope, offset = torch.empty(2, 3), torch.empty(2, 3)
+        >>> relu_(slope, offset)
+        >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
+        tensor([[0., 0., 2.]])
+    """
+    slope.zero_()
+    offset.copy_(_columns(_spread(slope.shape[0]), offset))
+
+
+@torch.no_grad()
+def leaky_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.25) -> None:
+    """Start as exactly Leaky ReLU, by one hinge at 0; the others are free (slope 0) and distinct.
+
+    Example:
+        >>> slope, offset = torch.empty(2, 3), torch.empty(2, 3)
+        >>> leaky_(slope, offset)
+        >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
+        tensor([[-0.2500,  0.0000,  2.0000]])
+    """
+    relu_(slope, offset)
+    slope[0] = -negative_slope
+
+
+@torch.no_grad()
+def piecewise_linear_(
+    slope: Tensor,
+    offset: Tensor,
+    knots: Tensor | Sequence[float],
+    slopes: Tensor | Sequence[float],
+) -> None:
+    """Start as the continuous piecewise-linear g that is x right of its last knot (Theorem 1).
+
+    Args:
+        slope: Filled with the :math:`a_s`.
+        offset: Filled with the :math:`b_s`.
+        knots: Where g bends, ascending.
+        slopes: The slopes of its ``len(knots) + 1`` segments, left to right; the last one is 1.
+
+    Example:
+        >>> slope, offset = torch.empty(3, 1), torch.empty(3, 1)
+        >>> piecewise_linear_(slope, offset, knots=[-1.0, 0.0], slopes=[0.0, 0.5, 1.0])
+        >>> apl(torch.tensor([[-3.0], [-0.5], [2.0]]), slope, offset).T
+        tensor([[-0.5000, -0.2500,  2.0000]])
+    """
+    a, b = hinges_from_piecewise_linear(
+        torch.as_tensor(knots, dtype=torch.float64), torch.as_tensor(slopes, dtype=torch.float64)
+    )
+    spare = slope.shape[0] - a.numel()
+    if spare < 0:
+        raise ValueError(
+            f"this function needs {a.numel()} hinges, slope has {slope.shape[0]}: "
+            "ask for more hinges or give a function with fewer knots"
+        )
+    free = _distinct_from(b, spare)
+    slope.copy_(_columns(torch.cat([a, a.new_zeros(spare)]), slope))
+    offset.copy_(_columns(torch.cat([b, free]), offset))
+
+
+def _spread(count: int) -> Tensor:
+    """Return 0, -1, 1, -2, 2, ... scaled into [-2, 2], where normalised inputs fall."""
+    index = torch.arange(count, dtype=torch.float64)
+    magnitude = (index / 2).ceil()
+    step = 1.0 if count < 2 else min(1.0, 2.0 / float(magnitude[-1]))
+    return magnitude * step * torch.where(index % 2 == 1, -1.0, 1.0)
+
+
+def _distinct_from(taken: Tensor, count: int) -> Tensor:
+    candidates = _spread(count + taken.numel())
+    return candidates[~torch.isin(candidates, taken)][:count]
+
+
+def _columns(hinges: Tensor, parameter: Tensor) -> Tensor:
+    shape = (-1,) + (1,) * (parameter.dim() - 1)
+    return hinges.to(parameter).reshape(shape).expand_as(parameter)
+
+
+def has_equal_hinges(offset: Tensor) -> Tensor:
+    """Tell for every unit whether two of its hinges share an offset."""
+    return (offset.sort(dim=0).values.diff(dim=0) == 0).any(dim=0)

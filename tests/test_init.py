@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchapl
+from torchapl import APL, apl, init
+from torchapl.starts import has_equal_hinges
+
+
+def started(
+    start: object, hinges: int, *unit_shape: int, dtype: torch.dtype = torch.float32
+) -> APL:
+    return APL(unit_shape, hinges, init=start, dtype=dtype)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("hinges", "bound"), [(1, 0.5), (2, 0.5), (5, 0.2), (10, 0.1)])
+def test_authors_ranges(hinges: int, bound: float) -> None:
+    unit = started(init.authors_, hinges, 20_000)
+    assert unit.slope.abs().max() <= bound
+    assert unit.slope.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert unit.offset.std().item() == pytest.approx(0.5, rel=0.02)
+    assert abs(unit.offset.mean().item()) < 0.01
+
+
+def test_authors_options_and_generator() -> None:
+    slopes = []
+    for _ in range(2):
+        generator = torch.Generator().manual_seed(7)
+        start = functools.partial(
+            init.authors_, slope_bound=0.1, offset_std=2.0, generator=generator
+        )
+        unit = started(start, 5, 10_000)
+        assert unit.slope.abs().max() <= 0.1
+        assert unit.offset.std().item() == pytest.approx(2.0, rel=0.02)
+        slopes.append(unit.slope)
+    assert torch.equal(*slopes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "start", [init.authors_, init.relu_, init.leaky_], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("hinges", [1, 2, 3, 5, 10])
+def test_no_start_has_equal_hinges(start: object, hinges: int, dtype: torch.dtype) -> None:
+    unit = started(start, hinges, 5000, dtype=dtype)
+    assert not has_equal_hinges(unit.offset).any()
+    assert unit.offset.abs().max() < 4
+
+
+@pytest.mark.parametrize("hinges", [1, 2, 5])
+def test_relu_is_exactly_relu(hinges: int) -> None:
+    x = torch.randn(100, 7)
+    assert torch.equal(started(init.relu_, hinges, 7)(x), x.relu())
+
+
+@pytest.mark.parametrize("slope", [0.25, 0.01, -0.05])
+def test_leaky_is_exactly_leaky(slope: float) -> None:
+    x = torch.randn(100, 7)
+    unit = started(functools.partial(init.leaky_, negative_slope=slope), 3, 7)
+    assert torch.equal(unit(x), F.leaky_relu(x, slope))
+
+
+def test_default_start_is_leaky() -> None:
+    x = torch.randn(100, 7)
+    assert torch.equal(APL(7)(x), F.leaky_relu(x, 0.25))
+
+
+def test_piecewise_linear_start() -> None:
+    knots, slopes = [-2.0, -0.5, 1.5], [0.5, -1.0, 2.0, 1.0]
+    unit = started(functools.partial(init.piecewise_linear_, knots=knots, slopes=slopes), 6, 2)
+
+    def g(x: float) -> float:
+        # From the right, where g is the identity, to the left.
+        value, place = x if x > 1.5 else 1.5, 1.5
+        for low, slope in zip([-0.5, -2.0, -1e9], [2.0, -1.0, 0.5], strict=True):
+            if x < place:
+                value -= slope * (place - max(x, low))
+                place = low
+        return value
+
+    x = torch.linspace(-4, 4, 41)
+    expected = torch.tensor([g(float(v)) for v in x])
+    torch.testing.assert_close(unit(x[:, None].expand(-1, 2)), expected[:, None].expand(-1, 2))
+    assert not has_equal_hinges(unit.offset).any()
+
+
+def test_piecewise_linear_start_needs_enough_hinges() -> None:
+    with pytest.raises(ValueError, match="needs 4 hinges, slope has 2"):
+        started(
+            functools.partial(
+                init.piecewise_linear_, knots=[-2.0, -0.5, 1.5], slopes=[0.5, -1.0, 2.0, 1.0]
+            ),
+            2,
+            3,
+        )
+
+
+def test_starts_record_no_gradient() -> None:
+    slope, offset = (torch.zeros(2, 3, requires_grad=True) for _ in range(2))
+    for start in (init.authors_, init.relu_, init.leaky_):
+        start(slope, offset)
+    assert slope.grad_fn is None
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.5)
+        self.first = APL((4, 6, 6), 5)
+        self.second = APL(4, 3)
+
+    def forward(self, image: Tensor) -> Tensor:
+        hidden = self.first(self.drop(self.norm(self.conv(image))))
+        return self.second(10 * hidden + 100)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "pair", "mapping"])
+def test_align_moves_free_hinges_into_the_range_and_keeps_the_function(kind: str) -> None:
+    net = Net()
+    images = torch.randn(32, 3, 8, 8)
+    batch = {"tensor": images, "pair": (images, torch.zeros(32)), "mapping": {"image": images}}[
+        kind
+    ]
+    before = copy.deepcopy(net.state_dict())
+    state = torch.get_rng_state()
+    net.norm.eval()
+    outputs = copy.deepcopy(net).eval()(images)
+
+    moved = init.align_(net, [batch, batch])
+
+    assert moved == {"first": 4 * 144, "second": 2 * 4}
+    assert torch.equal(copy.deepcopy(net).eval()(images), outputs)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net.training
+    assert not net.norm.training
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name]) != name.endswith("offset"), name
+
+    with torch.no_grad():
+        hidden = net.eval().first(net.norm(net.conv(images)))
+        inputs = (10 * hidden + 100).transpose(0, 1).flatten(1)
+    low, high = inputs.min(1).values, inputs.max(1).values
+    free = net.second.offset[1:]
+    assert ((free > low) & (free < high)).all()
+    assert not has_equal_hinges(net.second.offset).any()
+    assert not has_equal_hinges(net.first.offset).any()
+    assert torch.equal(net.second.offset[0], torch.zeros(4))
+
+
+def test_align_leaves_what_it_cannot_place() -> None:
+    constant = APL(3, 3)
+    before = constant.offset.clone()
+    assert init.align_(constant, [torch.full((8, 3), 2.0)]) == {"": 0}
+    assert init.align_(constant, [torch.full((8, 3), float("nan"))]) == {"": 0}
+    assert init.align_(constant, [torch.empty(0, 3)]) == {"": 0}
+    assert init.align_(constant, []) == {"": 0}
+    assert torch.equal(constant.offset, before)
+
+    authors = APL(3, 3, init=init.authors_)
+    assert init.align_(authors, [torch.randn(8, 3)]) == {"": 0}
+
+
+def test_align_restores_the_mode_when_the_model_fails() -> None:
+    net = Net()
+    with pytest.raises(RuntimeError):
+        init.align_(net, [torch.randn(2, 5, 8, 8)])
+    assert net.training
+    assert not net.first._forward_pre_hooks
+
+
+def test_align_on_the_last_axis_and_lazy_units() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), torchapl.LazyAPL(3, unit_dim=-1))
+    assert init.align_(net, [torch.randn(2, 5, 4)]) == {"1": 12}
+    assert apl(torch.randn(2, 6), net[1].slope, net[1].offset).shape == (2, 6)

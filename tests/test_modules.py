@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import torchapl
+from torchapl import APL, LazyAPL, apl
+
+
+@pytest.mark.parametrize(
+    ("unit_shape", "shape", "unit_dim"),
+    [
+        (3, (2, 3, 4), 1),
+        ((3,), (2, 3), 1),
+        ((3, 4), (2, 3, 4), 1),
+        ((), (2, 5), 1),
+        (7, (2, 3, 7), -1),
+    ],
+)
+def test_module_is_the_function(unit_shape: object, shape: tuple[int, ...], unit_dim: int) -> None:
+    unit = APL(unit_shape, 3, unit_dim=unit_dim, init=torchapl.init.authors_)  # type: ignore[arg-type]
+    x = torch.randn(shape)
+    assert torch.equal(unit(x), apl(x, unit.slope, unit.offset, unit_dim=unit_dim))
+    assert unit.num_hinges == 3
+    assert unit.unit_shape == ((unit_shape,) if isinstance(unit_shape, int) else unit_shape)
+
+
+def test_repr_shows_what_matters() -> None:
+    assert repr(APL((3, 4), 5, unit_dim=2)) == "APL((3, 4), num_hinges=5, unit_dim=2)"
+    assert repr(LazyAPL(5, "unit")) == "LazyAPL(num_hinges=5, per='unit', unit_dim=1)"
+
+
+def test_device_and_dtype() -> None:
+    unit = APL(4, device="meta", dtype=torch.bfloat16)
+    assert unit.slope.is_meta
+    assert unit.offset.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_hinges": 0}, "num_hinges must be at least 1, got 0"),
+        ({"num_hinges": -2}, "num_hinges must be at least 1, got -2"),
+        ({"unit_shape": (3, -1)}, r"unit_shape must not be negative, got \(3, -1\)"),
+        ({"num_hinges": 2.0}, "num_hinges must be an int, got float"),
+        ({"unit_shape": (3.5,)}, "unit_shape must be an int or a sequence of ints"),
+    ],
+)
+def test_refuses_bad_sizes(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        APL(**arguments)  # type: ignore[arg-type]
+
+
+def test_reset_parameters_puts_the_start_back() -> None:
+    unit = APL(3)
+    start = copy.deepcopy(unit.state_dict())
+    with torch.no_grad():
+        unit.slope.add_(1)
+        unit.offset.add_(1)
+    unit.reset_parameters()
+    assert torch.equal(unit.slope, start["slope"])
+    assert torch.equal(unit.offset, start["offset"])
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda unit: pickle.loads(pickle.dumps(unit))]
+)
+def test_copies_are_equal_and_apart(duplicate: object) -> None:
+    unit = APL(3, init=functools.partial(torchapl.init.leaky_, negative_slope=0.1))
+    twin = duplicate(unit)  # type: ignore[operator]
+    x = torch.randn(5, 3)
+    assert torch.equal(twin(x), unit(x))
+    assert twin.slope is not unit.slope
+
+
+def test_state_dict_round_trip() -> None:
+    source, target = (APL((2, 3), 4, init=torchapl.init.authors_) for _ in range(2))
+    target.load_state_dict(source.state_dict(), strict=True)
+    x = torch.randn(5, 2, 3)
+    assert torch.equal(source(x), target(x))
+
+
+def test_frozen_curves_get_no_gradient_and_pass_the_inputs() -> None:
+    unit = APL(3).requires_grad_(False)
+    x = torch.randn(5, 3, requires_grad=True)
+    unit(x).sum().backward()
+    assert unit.slope.grad is None
+    assert x.grad is not None
+
+
+def test_channels_last_stays() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), APL(4), nn.Conv2d(4, 2, 3))
+    net = net.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    hidden = net[:2](x)
+    assert hidden.is_contiguous(memory_format=torch.channels_last)
+    assert APL((4, 6, 6)).to(memory_format=torch.channels_last)(hidden).stride() == hidden.stride()
+
+
+@pytest.mark.parametrize("per", ["unit", "channel", "layer"])
+def test_lazy_takes_the_shape_of_its_first_input(per: str) -> None:
+    unit = LazyAPL(3, per)  # type: ignore[arg-type]
+    x = torch.randn(2, 4, 5)
+    y = unit(x)
+    assert type(unit) is APL
+    assert unit.unit_shape == {"unit": (4, 5), "channel": (4,), "layer": ()}[per]
+    assert torch.equal(y, apl(x, unit.slope, unit.offset))
+
+
+def test_lazy_on_the_last_axis() -> None:
+    unit = LazyAPL(2, "channel", unit_dim=-1)
+    unit(torch.randn(2, 4, 5))
+    assert unit.unit_shape == (5,)
+
+
+def test_lazy_as_a_factory_without_arguments() -> None:
+    def block(act_layer: type[nn.Module]) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3), act_layer(), nn.Flatten(), nn.Linear(16, 5), act_layer()
+        )
+
+    net = block(functools.partial(LazyAPL, 2))  # type: ignore[arg-type]
+    net(torch.randn(2, 3, 4, 4)).sum().backward()
+    assert [net[1].unit_shape, net[4].unit_shape] == [(4,), (5,)]
+    assert net[1].slope.grad is not None
+
+
+def test_lazy_uses_its_start_once() -> None:
+    calls = []
+
+    def start(slope: torch.Tensor, offset: torch.Tensor) -> None:
+        calls.append(tuple(slope.shape))
+        torchapl.init.relu_(slope, offset)
+
+    unit = LazyAPL(2, init=start)
+    unit.reset_parameters()
+    unit(torch.randn(2, 3))
+    unit(torch.randn(2, 3))
+    assert calls == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda unit: pickle.loads(pickle.dumps(unit))]
+)
+@pytest.mark.parametrize("initialized", [False, True])
+def test_lazy_copies(duplicate: object, initialized: bool) -> None:
+    unit = LazyAPL(2)
+    if initialized:
+        unit(torch.randn(2, 3))
+    twin = duplicate(unit)  # type: ignore[operator]
+    x = torch.randn(4, 3)
+    assert torch.equal(twin(x), unit(x))
+
+
+def test_lazy_state_dicts_load_both_ways() -> None:
+    learned = LazyAPL(2, "unit", init=torchapl.init.authors_)
+    x = torch.randn(2, 3, 4)
+    y = learned(x)
+
+    fresh = LazyAPL(2, "unit")
+    fresh.load_state_dict(learned.state_dict(), strict=True)
+    assert torch.equal(fresh(x), y)
+    assert type(fresh) is APL
+
+    still_lazy = LazyAPL(2)
+    another = LazyAPL(2)
+    another.load_state_dict(still_lazy.state_dict(), strict=True)
+    assert another.has_uninitialized_params()
+
+
+def test_lazy_refuses_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="per must be 'unit', 'channel' or 'layer', got 'pixel'"):
+        LazyAPL(per="pixel")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_hinges must be at least 1"):
+        LazyAPL(0)
+    with pytest.raises(
+        ValueError, match=r"unit_dim=3 is not an axis of an input of shape \(2, 3\)"
+    ):
+        LazyAPL(unit_dim=3)(torch.randn(2, 3))
+
+
+def test_autocast_keeps_low_precision_and_float32_parameters() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), APL(8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = net(torch.randn(16, 4))
+    assert y.dtype == torch.bfloat16
+    y.float().square().sum().backward()
+    assert net[1].slope.grad is not None
+    assert net[1].slope.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "start",
+    [torchapl.init.authors_, torchapl.init.relu_, torchapl.init.leaky_],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_hinges_differ_after_training(start: object, dtype: torch.dtype) -> None:
+    unit = APL(64, 5, init=start, dtype=dtype)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD(unit.parameters(), lr=0.01)
+    for _ in range(20):
+        x = torch.randn(256, 64, dtype=dtype)
+        loss = (unit(x) - torch.sin(2 * x)).square().mean(0).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    hinges = torch.stack([unit.slope, unit.offset], -1).detach()
+    for s in range(5):
+        for t in range(s):
+            assert (hinges[s] != hinges[t]).any(-1).all(), f"hinges {t} and {s} coincide"

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from torchapl import APL, curve_parameters, l2_penalty, parameter_groups, slope_penalty
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), APL(8, 3), nn.Linear(8, 2), APL(2, 3))
+
+
+def test_groups_hold_every_parameter_once() -> None:
+    model = net()
+    weights, curves = parameter_groups(model, lr=0.1, weight_decay=5e-4, curve_lr=0.02)
+    assert (weights["lr"], weights["weight_decay"]) == (0.1, 5e-4)
+    assert (curves["lr"], curves["weight_decay"]) == (0.02, 1e-3)
+    ids = [id(p) for group in (weights, curves) for p in group["params"]]
+    assert sorted(ids) == sorted(id(p) for p in model.parameters())
+    assert {id(p) for p in curves["params"]} == {
+        id(p) for i in (1, 3) for p in (model[i].slope, model[i].offset)
+    }
+
+
+def test_groups_leave_the_learning_rate_to_the_optimiser() -> None:
+    groups = parameter_groups(net())
+    assert all("lr" not in group for group in groups)
+    assert parameter_groups(net(), lr=0.1)[1]["lr"] == 0.1
+    optimizer = torch.optim.AdamW(groups, lr=0.3)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.3, 0.3]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 1e-3]
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    model = net()
+    model[1].requires_grad_(False)
+    model[0].requires_grad_(False)
+    assert [len(group["params"]) for group in parameter_groups(model)] == [2, 2]
+    for unit in (model[1], model[3]):
+        unit.requires_grad_(False)
+    assert [len(group["params"]) for group in parameter_groups(model)] == [2]
+
+
+def test_shared_units_count_once() -> None:
+    unit = APL(4)
+    model = nn.Sequential(nn.Linear(4, 4), unit, nn.Linear(4, 4), unit)
+    assert len(list(curve_parameters(model))) == 2
+    tied = APL(4)
+    tied.slope = unit.slope
+    model.append(tied)
+    assert len(list(curve_parameters(model))) == 3
+    assert slope_penalty(model).item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_every_optimiser_takes_the_groups(optimizer: type[torch.optim.Optimizer]) -> None:
+    model = net()
+    before = [p.detach().clone() for p in model.parameters()]
+    stepper = optimizer(parameter_groups(model, lr=0.1))  # type: ignore[call-arg]
+    model(torch.randn(16, 4)).square().sum().backward()
+    stepper.step()
+    for old, new in zip(before, model.parameters(), strict=True):
+        assert not torch.equal(old, new)
+
+
+def test_l2_penalty_is_weight_decay() -> None:
+    model, factor = net(), 0.01
+    l2_penalty(model, factor).backward()
+    for parameter in curve_parameters(model):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, factor * parameter.detach())
+    assert model[0].weight.grad is None
+
+
+def test_slope_penalty_is_the_total_variation_of_the_derivative() -> None:
+    unit = APL((), 3)
+    with torch.no_grad():
+        unit.slope.copy_(torch.tensor([0.5, -0.25, 1.0]))
+        unit.offset.copy_(torch.tensor([-1.0, 0.5, 2.0]))
+    penalty = slope_penalty(unit)
+    penalty.backward()
+    assert unit.slope.grad is not None
+    assert torch.equal(unit.slope.grad, torch.tensor([1.0, -1.0, 1.0]))
+    x = torch.linspace(-3, 3, 601, requires_grad=True)
+    (derivative,) = torch.autograd.grad(unit(x[None]).sum(), x)
+    # The rectifier itself adds a jump of 1 at 0.
+    assert derivative.diff().abs().sum().item() == pytest.approx(penalty.item() + 1)
+
+
+def test_a_model_without_units_has_no_penalty() -> None:
+    model = nn.Linear(2, 2)
+    assert l2_penalty(model).item() == 0
+    assert slope_penalty(model).item() == 0
+    assert len(parameter_groups(model)) == 1
