@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -129,10 +129,10 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         self.init = init
         self.per = per
         self._num_hinges = num_hinges
-        for name in ("slope", "offset"):
-            # torch's stub hides the arguments of __new__.
-            stand_in = UninitializedParameter(device=device, dtype=dtype)  # type: ignore[call-arg]
-            self.register_parameter(name, stand_in)
+        # torch's stub hides both the arguments and that it is a Parameter.
+        lazy: Any = UninitializedParameter
+        self.slope = lazy(device=device, dtype=dtype)
+        self.offset = lazy(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Put the curves to their start, once there are any."""
