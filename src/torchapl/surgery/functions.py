@@ -1,0 +1,167 @@
+"""Which calls are activation functions: an ``nn.Module`` that computes it stands for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Gates are no activations: a curve that leaves [0, 1] changes what they mean.
+GATES = (nn.Sigmoid, nn.Hardsigmoid, nn.LogSigmoid)
+
+# The module, the functions and tensor methods that compute the same, and their further arguments.
+_TABLE: list[tuple[type[nn.Module], tuple[Any, ...], tuple[str, ...]]] = [
+    (nn.ReLU, (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_), ("inplace",)),
+    (nn.ReLU6, (F.relu6,), ("inplace",)),
+    (nn.LeakyReLU, (F.leaky_relu, F.leaky_relu_), ("negative_slope", "inplace")),
+    (nn.ELU, (F.elu, F.elu_), ("alpha", "inplace")),
+    (nn.SELU, (F.selu, torch.selu, torch.selu_), ("inplace",)),
+    (nn.CELU, (F.celu, torch.celu, torch.celu_), ("alpha", "inplace")),
+    (nn.GELU, (F.gelu,), ("approximate",)),
+    (nn.SiLU, (F.silu,), ("inplace",)),
+    (nn.Mish, (F.mish,), ("inplace",)),
+    (nn.Hardswish, (F.hardswish,), ("inplace",)),
+    (nn.Hardtanh, (F.hardtanh, F.hardtanh_), ("min_val", "max_val", "inplace")),
+    (nn.Tanh, (F.tanh, torch.tanh, torch.tanh_, Tensor.tanh, Tensor.tanh_), ()),
+    (nn.Softplus, (F.softplus,), ("beta", "threshold")),
+    (nn.Softsign, (F.softsign,), ()),
+    (nn.Tanhshrink, (F.tanhshrink,), ()),
+    (nn.Softshrink, (F.softshrink,), ("lambd",)),
+    (nn.Sigmoid, (F.sigmoid, torch.sigmoid, torch.sigmoid_, Tensor.sigmoid, Tensor.sigmoid_), ()),
+    (nn.Hardsigmoid, (F.hardsigmoid,), ("inplace",)),
+    (nn.LogSigmoid, (F.logsigmoid,), ()),
+]
+_FUNCTIONS = {
+    function: (kind, names) for kind, functions, names in _TABLE for function in functions
+}
+_METHODS = {
+    name: (kind, names)
+    for kind, functions, names in _TABLE
+    for function in functions
+    if getattr(Tensor, name := function.__name__, None) is function
+}
+
+
+def is_activation(name: str, module: nn.Module) -> bool:
+    """Take every activation function but the gates (sigmoids): the default of ``match``.
+
+    Args:
+        name: The path of the call in the model.
+        module: What is called; for a function of ``torch.nn.functional`` the module of the same kind.
+
+    Example:
+        >>> is_activation("layer1.relu", nn.ReLU()), is_activation("gate", nn.Sigmoid())
+        (True, False)
+    """
+    return not isinstance(module, GATES)
+
+
+def of_call(
+    function: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> nn.Module | None:
+    """Return the module that computes ``function(*args, **kwargs)`` of ``args[0]``, if any does."""
+    try:
+        entry = _FUNCTIONS.get(function)
+    except TypeError:
+        return None
+    return None if entry is None else _build(entry, args, kwargs)
+
+
+def of_method(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> nn.Module | None:
+    """Return the module that computes the tensor method ``args[0].name(...)``, if any does."""
+    entry = _METHODS.get(name)
+    return None if entry is None else _build(entry, args, kwargs)
+
+
+def is_in_place(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Tell whether a call found by :func:`of_call` overwrites its input."""
+    return name.endswith("_") or kwargs.get("inplace") is True or True in args[1:]
+
+
+def _build(
+    entry: tuple[type[nn.Module], tuple[str, ...]],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> nn.Module | None:
+    kind, names = entry
+    given = {**dict(zip(names, args[1:], strict=False)), **kwargs}
+    given.pop("input", None)
+    given.pop("inplace", None)
+    # A computed argument (alpha=self.alpha.exp()) or out= cannot be moved into a module.
+    if not given.keys() <= set(names) or len(args) > len(names) + 1:
+        return None
+    if not all(isinstance(value, (int, float, str)) for value in given.values()):
+        return None
+    return kind(**given)
+
+
+def is_elementwise(function: Callable[[Tensor], object], like: Tensor) -> bool:
+    """Test numerically whether a function of a tensor acts on each element alone, and not linearly.
+
+    Args:
+        function: Called on tensors of the shape, dtype and device of ``like``.
+        like: An input that it has in the model.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.randn(like.shape, generator=generator, dtype=torch.float32)
+    order = torch.randperm(x.numel(), generator=generator)
+    # Half of the elements are replaced: the others must not feel it.
+    changed = torch.where(torch.rand(x.shape, generator=generator) < 0.5, x, -2 * x + 1)
+    permuted = x.flatten()[order].reshape(x.shape)
+    try:
+        y, y_permuted, y_changed, again = (
+            _evaluate(function, probe, like) for probe in (x, permuted, changed, x)
+        )
+    except Exception:  # whatever refuses a probe is no elementwise function
+        return False
+    return (
+        x.numel() > 2
+        and torch.equal(y, again)
+        and _close(y_permuted.flatten(), y.flatten()[order], like.dtype)
+        and _close(y_changed[changed == x], y[changed == x], like.dtype)
+        and not _is_affine(x, y)
+    )
+
+
+def in_both_modes(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return the module's function; it raises where training mode computes something else."""
+
+    def function(x: Tensor) -> Tensor:
+        training = module.training
+        try:
+            results = []
+            for mode in (True, False):
+                module.training = mode
+                results.append(module.forward(x.clone()))
+        finally:
+            module.training = training
+        if not torch.equal(results[0], results[1]):
+            raise TypeError(f"{type(module).__name__} differs between training and evaluation")
+        return results[0]
+
+    return function
+
+
+def _evaluate(function: Callable[[Tensor], object], x: Tensor, like: Tensor) -> Tensor:
+    result = function(x.to(like.device, like.dtype, copy=True))
+    if not isinstance(result, Tensor) or result.shape != x.shape:
+        raise TypeError
+    if not result.is_floating_point():
+        raise TypeError
+    return result.cpu().double()
+
+
+def _close(first: Tensor, second: Tensor, dtype: torch.dtype) -> bool:
+    # Vectorised and scalar code of one function differ in the last bits.
+    tolerance = 16 * torch.finfo(dtype).eps
+    return torch.allclose(first, second, rtol=tolerance, atol=tolerance)
+
+
+def _is_affine(x: Tensor, y: Tensor) -> bool:
+    columns = torch.stack([x.flatten().double(), torch.ones(x.numel(), dtype=torch.float64)], dim=1)
+    solution = torch.linalg.lstsq(columns, y.flatten()[:, None]).solution
+    residual = (columns @ solution - y.flatten()[:, None]).abs().max()
+    return bool(residual <= 1e-2 * y.abs().max().clamp(min=1e-12))

@@ -1,0 +1,265 @@
+"""From the calls of a dry run to a plan: which unit goes where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from torch import nn
+
+from torchapl.surgery.dryrun import Call, Invocation
+from torchapl.surgery.report import Left, Rewrite
+from torchapl.surgery.tracing import NotTraceable, Traced, activation_of, constants_of, trace
+
+Match = Callable[[str, nn.Module], bool]
+
+
+@dataclass
+class Site:
+    """One place in the code where an activation is called, with all its calls in the dry run.
+
+    A loop over time calls one place with the input of one layer many times: that is one site. A loop
+    over layers calls it with the input of another layer each time: those are several.
+    """
+
+    calls: list[Call]
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def function(self) -> nn.Module:
+        """The module that computes what is called."""
+        return self.calls[0].function
+
+    @property
+    def kind(self) -> str:
+        """What is called, as a word."""
+        return self.function._get_name()
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        file, line, _ = self.calls[0].location
+        return f"{PurePath(file).name}:{line}"
+
+
+@dataclass
+class Plan:
+    """The sites with the names that their units get, the rewrites they need, and what is left."""
+
+    sites: list[Site]
+    rewrites: list[Rewrite]
+    left: list[Left]
+
+
+class Planner:
+    """Sorts the calls into sites and finds a place for the units of each."""
+
+    def __init__(self, model: nn.Module, invocations: list[Invocation], match: Match) -> None:
+        self.model = model
+        self.match = match
+        self.paths: dict[int, list[str]] = defaultdict(list)
+        for name, module in model.named_modules(remove_duplicate=False):
+            self.paths[id(module)].append(name)
+        self.invocations: dict[int, list[Invocation]] = defaultdict(list)
+        for invocation in invocations:
+            self.invocations[id(invocation.owner)].append(invocation)
+        self.left: list[Left] = []
+        self.sites = self._sites()
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        traced: dict[int, list[Site]] = defaultdict(list)
+        placed: list[Site] = []
+        for group in self._by_callee():
+            for site in group:
+                site.names = self._names(site, group)
+                if site.names:
+                    placed.append(site)
+                else:
+                    traced[id(site.calls[0].owner)].append(site)
+        rewrites = []
+        for sites in traced.values():
+            try:
+                rewrites.append(self._rewrite(sites))
+                placed += sites
+            except NotTraceable as reason:
+                self._leave(sites, f"cannot be traced: {reason}")
+        order = {id(site): place for place, site in enumerate(self.sites)}
+        placed.sort(key=lambda site: order[id(site)])
+        return Plan(placed, rewrites, self.left)
+
+    def path(self, module: nn.Module) -> str:
+        """Return the first name of a module in the model."""
+        return self.paths[id(module)][0]
+
+    def _sites(self) -> list[Site]:
+        sites: dict[object, Site] = {}
+        for invocations in self.invocations.values():
+            for invocation in invocations:
+                for call, child in zip(invocation.calls, _positions(invocation), strict=True):
+                    callee = (
+                        id(call.module) if call.module is not None else call.function._get_name()
+                    )
+                    if call.module is not None and id(call.module) not in self.paths:
+                        callee = type(call.module)
+                    feeder = id(call.channels.feeder)
+                    key = (id(call.owner), callee, call.location, feeder, child)
+                    sites.setdefault(key, Site([])).calls.append(call)
+        kept = []
+        for site in sites.values():
+            name = self._label(site)
+            if self.match(name, site.function):
+                kept.append(site)
+            else:
+                self._leave([site], "not selected by match")
+        return kept
+
+    def _label(self, site: Site) -> str:
+        """Return a name for a site that has no unit yet."""
+        call = site.calls[0]
+        if call.module is not None and id(call.module) in self.paths:
+            return self.path(call.module)
+        return _join(self.path(call.owner), call.attribute or site.kind.lower())
+
+    def _leave(self, sites: Iterable[Site], reason: str) -> None:
+        self.left += [Left(self._label(site), site.kind, site.place, reason) for site in sites]
+
+    def _by_callee(self) -> list[list[Site]]:
+        """Group the sites that call the same module, or the same attribute of a module."""
+        groups: dict[object, list[Site]] = defaultdict(list)
+        for site in self.sites:
+            call = site.calls[0]
+            key: object = id(site)
+            if call.module is not None and id(call.module) in self.paths:
+                key = id(call.module)
+            elif call.attribute is not None:
+                key = (id(call.owner), call.attribute)
+            groups[key].append(site)
+        return list(groups.values())
+
+    def _names(self, site: Site, group: list[Site]) -> list[str]:
+        """Return all names under which the unit replaces a module or attribute, none if it cannot."""
+        call = site.calls[0]
+        owners = self.paths[id(call.owner)]
+        if any(call.rewires for call in site.calls):
+            return []
+        if call.attribute is not None:
+            return [_join(path, call.attribute) for path in owners] if len(group) == 1 else []
+        if call.module is None or id(call.module) not in self.paths:
+            return []
+        if len(group) == 1:
+            return self.paths[id(call.module)]
+        position = _position_of(call, self.invocations[id(call.owner)])
+        if position is not None:
+            return [_join(path, position) for path in owners]
+        if sum(other.calls[0].owner is call.owner for other in group) > 1:
+            return []
+        children = [name for name, child in call.owner._modules.items() if child is call.module]
+        return [_join(path, child) for path in owners for child in children]
+
+    def _rewrite(self, sites: list[Site]) -> Rewrite:
+        owner = sites[0].calls[0].owner
+        invocations = self.invocations[id(owner)]
+        traced, constants = _trace(owner, invocations)
+        nodes = self._match_nodes(owner, invocations, traced)
+        paths = self.paths[id(owner)]
+        taken = set(dir(owner))
+        units = []
+        for site in sites:
+            name = self._unit_name(site, taken)
+            taken.add(name)
+            site.names = [_join(path, name) for path in paths]
+            units += [
+                (node, name) for node, call in nodes if any(call is own for own in site.calls)
+            ]
+        order = [node for node, _ in nodes]
+        units.sort(key=lambda unit: order.index(unit[0]))
+        return Rewrite(
+            module=paths[0],
+            units=tuple(units),
+            constants=tuple(constants.items()),
+            dropped=self._dropped(owner, sites, traced, {node for node, _ in units}),
+            aliases=tuple(paths[1:]),
+        )
+
+    def _match_nodes(
+        self, owner: nn.Module, invocations: list[Invocation], traced: Traced
+    ) -> list[tuple[str, Call]]:
+        """Pair the nodes of the graph with the calls that the dry run saw, in order."""
+        known = {
+            id(call.module) for run in invocations for call in run.calls if call.module is not None
+        }
+        nodes = []
+        for node in traced.graph.nodes:
+            function = activation_of(node, owner, traced.strangers)
+            is_call = (
+                node.op != "call_module" or id(function) in known or node.target in traced.strangers
+            )
+            if function is not None and is_call:
+                nodes.append((node.name, function._get_name()))
+        pairs = []
+        for run in invocations:
+            seen = [call.function._get_name() for call in run.calls]
+            if seen != [kind for _, kind in nodes]:
+                raise NotTraceable(
+                    f"its graph calls {[kind for _, kind in nodes]}, the run with the example called {seen}"
+                )
+            pairs += [(name, call) for (name, _), call in zip(nodes, run.calls, strict=True)]
+        return pairs
+
+    def _unit_name(self, site: Site, taken: set[str]) -> str:
+        call = site.calls[0]
+        children = [name for name, child in call.owner._modules.items() if child is call.module]
+        base = children[0] if call.module is not None and children else site.kind.lower()
+        count = 1
+        while f"{base}_{count}" in taken:
+            count += 1
+        return f"{base}_{count}"
+
+    def _dropped(
+        self, owner: nn.Module, sites: list[Site], traced: Traced, replaced: set[str]
+    ) -> tuple[str, ...]:
+        """Return the children that are called nowhere any more."""
+        callees = {id(site.calls[0].module) for site in sites}
+        still = {
+            id(activation_of(node, owner, traced.strangers))
+            for node in traced.graph.nodes
+            if node.op == "call_module" and node.name not in replaced
+        }
+        names = [name for name, child in owner._modules.items() if id(child) in callees - still]
+        return tuple(names)
+
+
+def _trace(owner: nn.Module, invocations: list[Invocation]) -> tuple[Traced, dict[str, object]]:
+    try:
+        constants = constants_of(invocations, numbers=False)
+        return trace(owner, constants), constants
+    except NotTraceable:
+        # Perhaps forward branches on a number; then that number is built in.
+        constants = constants_of(invocations, numbers=True)
+        return trace(owner, constants), constants
+
+
+def _positions(invocation: Invocation) -> list[str | None]:
+    """Return the child that each call of an ``nn.Sequential`` goes to; it calls them in order."""
+    if type(invocation.owner).forward is not nn.Sequential.forward:
+        return [None] * len(invocation.calls)
+    names: list[str | None] = []
+    children = iter(invocation.owner._modules.items())
+    for call in invocation.calls:
+        names.append(next(name for name, child in children if child is call.module))
+    return names
+
+
+def _position_of(call: Call, invocations: list[Invocation]) -> str | None:
+    for invocation in invocations:
+        for other, name in zip(invocation.calls, _positions(invocation), strict=True):
+            if other is call:
+                return name
+    return None
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)

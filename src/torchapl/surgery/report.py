@@ -1,0 +1,216 @@
+"""What was swapped, as a value: printed as a table, kept as JSON, enough to rebuild the model."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+Constant = None | bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One activation call that now goes through units.
+
+    Attributes:
+        name: Where the units are, as in ``model.get_submodule(name)``.
+        kind: What they replaced.
+        unit_shape: See :class:`torchapl.APL`.
+        unit_dim: See :class:`torchapl.APL`.
+        num_hinges: See :class:`torchapl.APL`.
+        num_parameters: How many parameters came with them.
+        error: Largest difference from the replaced function on the observed range of inputs.
+        interval: That range.
+        affine: Whether the units have an affine map around them, as for functions that are not x on
+            the right (:class:`torchapl.curves.AffineAPL`).
+        dtype: Of their parameters.
+        aliases: Other names of the same units.
+    """
+
+    name: str
+    kind: str
+    unit_shape: tuple[int, ...]
+    unit_dim: int
+    num_hinges: int
+    num_parameters: int
+    error: float
+    interval: tuple[float, float]
+    affine: bool = False
+    dtype: str = "float32"
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A module whose forward was rewritten, because the calls in it are no modules of their own.
+
+    Attributes:
+        module: Its name, ``""`` for the model itself.
+        units: The calls that were replaced: name in the traced graph, then name of the units in the module.
+        constants: Arguments of its forward that keep the value which the example inputs gave them.
+        dropped: Activation modules that it no longer calls.
+        aliases: Other names of the same module.
+    """
+
+    module: str
+    units: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Constant], ...] = ()
+    dropped: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Left:
+    """An activation call that stays as it was.
+
+    Attributes:
+        name: Where it is made.
+        kind: What is called.
+        place: File and line.
+        reason: Why it was left.
+    """
+
+    name: str
+    kind: str
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SwapReport:
+    """What :func:`torchapl.swap_activations` did to a model.
+
+    Attributes:
+        swaps: The calls that go through units now.
+        rewrites: The modules that had to be rewritten for it.
+        left: The calls that stay as they were, with the reason.
+        output_error: Largest difference of the model's outputs on the example inputs, before and after.
+
+    Example:
+        >>> from torchapl import swap_activations
+        >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4))
+        >>> print(describe(model))
+        name  kind  unit shape  parameters  error
+        1     ReLU  (8,)                32      0
+        1 call swapped, 32 parameters added, outputs differ by 0 on the example
+        >>> SwapReport.from_json(describe(model).to_json()) == describe(model)
+        True
+    """
+
+    swaps: tuple[Swap, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+    left: tuple[Left, ...] = ()
+    output_error: float = 0.0
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters the units brought."""
+        return sum(swap.num_parameters for swap in self.swaps)
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> SwapReport:
+        """Read what :meth:`to_json` wrote."""
+        data = json.loads(text)
+        return cls(
+            swaps=tuple(Swap(**_tuples(entry)) for entry in data["swaps"]),
+            rewrites=tuple(Rewrite(**_tuples(entry)) for entry in data["rewrites"]),
+            left=tuple(Left(**entry) for entry in data["left"]),
+            output_error=data["output_error"],
+        )
+
+    def under(self, prefix: str) -> SwapReport:
+        """Return the report for a model that holds the described one at ``prefix``."""
+
+        def moved(name: str) -> str:
+            return ".".join(part for part in (prefix, name) if part)
+
+        def all_moved(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(moved(name) for name in names)
+
+        return replace(
+            self,
+            swaps=tuple(
+                replace(swap, name=moved(swap.name), aliases=all_moved(swap.aliases))
+                for swap in self.swaps
+            ),
+            rewrites=tuple(
+                replace(entry, module=moved(entry.module), aliases=all_moved(entry.aliases))
+                for entry in self.rewrites
+            ),
+            left=tuple(replace(entry, name=moved(entry.name)) for entry in self.left),
+        )
+
+    def __add__(self, other: SwapReport) -> SwapReport:
+        """Return the report of two swaps, one after the other."""
+        # What the first left the second may have swapped, or left again.
+        return SwapReport(
+            self.swaps + other.swaps,
+            self.rewrites + other.rewrites,
+            other.left,
+            max(self.output_error, other.output_error),
+        )
+
+    def __str__(self) -> str:
+        lines = _aligned(list(self._rows()), right=(3, 4)) if self.swaps else []
+        lines.append(self._summary())
+        if self.left:
+            lines += ["left as they were:"]
+            lines += ["  " + line for line in _aligned([_left_row(entry) for entry in self.left])]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        table = _html_table(head, rows) if rows else ""
+        left = _html_table(("left", "kind", "place", "reason"), [_left_row(e) for e in self.left])
+        return table + f"<p>{html.escape(self._summary())}</p>" + (left if self.left else "")
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        yield ("name", "kind", "unit shape", "parameters", "error")
+        for swap in self.swaps:
+            name = " = ".join((swap.name, *swap.aliases))
+            counts = (f"{swap.num_parameters:,}", f"{swap.error:.2g}")
+            yield (name, swap.kind, str(swap.unit_shape), *counts)
+
+    def _summary(self) -> str:
+        calls = "1 call" if len(self.swaps) == 1 else f"{len(self.swaps)} calls"
+        return (
+            f"{calls} swapped, {self.num_parameters:,} parameters added, outputs differ by "
+            f"{self.output_error:.2g} on the example"
+        )
+
+
+def _left_row(entry: Left) -> tuple[str, ...]:
+    return (entry.name, entry.kind, entry.place, entry.reason)
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+
+
+def _tuples(entry: Mapping[str, object]) -> dict[str, object]:
+    return {key: _tuple(value) for key, value in entry.items()}
+
+
+def _tuple(value: object) -> object:
+    return tuple(_tuple(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,92 @@
+"""Two more runs: is everything connected as before, and how much did the outputs change?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from torchapl.surgery.dryrun import ExampleInputs, run_model, untouched
+from torchapl.surgery.placing import replaced_by
+from torchapl.surgery.units import Unit
+
+
+def verify(
+    model: nn.Module, example_inputs: ExampleInputs, before: Any, units: Mapping[str, Unit]
+) -> float:
+    """Return the largest change of the outputs that the units cause.
+
+    Raises:
+        RuntimeError: If the model does not compute the same with the old functions in the units'
+            places, or does not call a unit.
+    """
+    called: Counter[str] = Counter()
+    with untouched(model), _as_before(units, called):
+        wired = run_model(model, example_inputs)
+    unused = [name for name in units if not called[name]]
+    if unused:
+        raise RuntimeError(
+            f"{unused[0]} is not called after the swap; the model was put back. Leave it out with match"
+        )
+    change, scale, tolerance = _difference(before, wired)
+    if change > tolerance * scale:
+        raise RuntimeError(
+            f"the outputs changed by {change:.3g} although every function was kept; the model was put "
+            "back. It may read a tensor that an in-place activation overwrote through a view, or not "
+            "be deterministic"
+        )
+    with untouched(model):
+        after = run_model(model, example_inputs)
+    return _difference(before, after)[0]
+
+
+@contextmanager
+def _as_before(units: Mapping[str, Unit], called: Counter[str]) -> Iterator[None]:
+    """Let every unit compute what it replaced, and count its calls."""
+
+    def make(name: str, old: Any) -> Any:
+        def forward(input: Tensor) -> Tensor:
+            called[name] += 1
+            function = old.forward if isinstance(old, nn.Module) else old
+            result: Tensor = function(input.clone())
+            return result
+
+        return forward
+
+    try:
+        for name, unit in units.items():
+            vars(unit)["forward"] = make(name, replaced_by(unit))
+        yield
+    finally:
+        for unit in units.values():
+            vars(unit).pop("forward", None)
+
+
+def _difference(before: Any, after: Any) -> tuple[float, float, float]:
+    """Return the largest difference, the size of the values and the relative tolerance for it."""
+    pairs = [
+        (first, second)
+        for first, second in zip(tree_leaves(before), tree_leaves(after), strict=False)
+        if isinstance(first, Tensor)
+    ]
+    if type(before) is not type(after) or len(tree_leaves(before)) != len(tree_leaves(after)):
+        return float("inf"), 1.0, 0.0
+    change, scale, tolerance = 0.0, 0.0, 1e-4
+    for first, second in pairs:
+        if not isinstance(second, Tensor) or first.shape != second.shape:
+            return float("inf"), 1.0, 0.0
+        if first.numel() == 0:
+            continue
+        gap = (first.double() - second.double()).abs()
+        # Infinities and NaN in the same places are no difference.
+        same = (first == second) | (first.isnan() & second.isnan())
+        change = max(change, float(torch.where(same, 0.0, gap).max()))
+        scale = max(scale, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        if first.dtype in (torch.float16, torch.bfloat16):
+            tolerance = 2e-2
+    return change, scale, tolerance
