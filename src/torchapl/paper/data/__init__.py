@@ -1,0 +1,19 @@
+"""Data sets of the 2015 experiments: real ones of any size, checked before use, and toys for tests."""
+
+from torchapl.paper.data.batches import Batches, Bundle
+from torchapl.paper.data.bundle import DATA_SETS, open_data
+from torchapl.paper.data.files import DataError, default_root
+from torchapl.paper.data.store import EventStore, store_folder
+from torchapl.paper.data.writer import EventStoreWriter
+
+__all__ = [
+    "DATA_SETS",
+    "Batches",
+    "Bundle",
+    "DataError",
+    "EventStore",
+    "EventStoreWriter",
+    "default_root",
+    "open_data",
+    "store_folder",
+]

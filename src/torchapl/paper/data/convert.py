@@ -1,0 +1,80 @@
+"""Turns event tables of any format into stores, in bounded memory; finds or makes the store of a named set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torchapl.paper.data.catalogue import EVENT_SETS
+from torchapl.paper.data.files import DataError, digest
+from torchapl.paper.data.layouts import LAYOUTS
+from torchapl.paper.data.readers import SUFFIXES, read_blocks
+from torchapl.paper.data.store import HEAD, EventStore, store_folder
+from torchapl.paper.data.writer import EventStoreWriter
+
+Report = Callable[[float], None]
+
+
+def convert(path: Path, layout_name: str, folder: Path, report: Report | None = None) -> EventStore:
+    """Read an event table once and write it as a store; an interrupted conversion goes on where it was.
+
+    Args:
+        path: CSV, CSV.gz, Parquet, HDF5 or NPY file.
+        layout_name: One of ``LAYOUTS``.
+        folder: Of the store, see :func:`store_folder`.
+        report: Called with the share of the file that has been read, 0 to 1.
+    """
+    layout = LAYOUTS[layout_name]
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    source = {
+        "layout": layout_name,
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": digest(path, "sha256"),
+    }
+    with EventStoreWriter(
+        folder,
+        layout.columns,
+        label=layout.label,
+        source=source,
+        allow_missing=layout.missing is not None,
+    ) as writer:
+        try:
+            for block, share in read_blocks(path, layout, skip=writer.rows):
+                writer.append(block)
+                if report is not None:
+                    report(share)
+        except DataError:
+            raise
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from error
+        return writer.finish()
+
+
+def find_file(name: str, root: Path) -> Path | None:
+    """Return the event table of a named set below the root, if there is one."""
+    for pattern in EVENT_SETS[name].files:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file() and path.name.lower().endswith(SUFFIXES):
+                return path
+    return None
+
+
+def open_store(name: str, root: Path, report: Report | None = None) -> EventStore:
+    """Open the store of a named set; make it first where only the published file is there."""
+    folder = store_folder(root, name)
+    if (folder / HEAD).exists():
+        return EventStore(folder)
+    path = find_file(name, root)
+    if path is not None:
+        return convert(path, EVENT_SETS[name].layout, folder, report)
+    download = EVENT_SETS[name].download
+    if download is None:
+        raise DataError(
+            f"{name} is not in {root}: there is no {folder.name}. Run `torchapl data simulate {name} --root {root}`"
+        )
+    raise DataError(
+        f"{name} is not in {root}: there is neither {folder.name} nor {download.name}. Run `torchapl data fetch "
+        f"{name} --root {root}`, or download {download.url} elsewhere and put it into {root}"
+    )

@@ -1,0 +1,168 @@
+"""Batches of events from a store of any size: block shuffle, read-ahead, constant memory.
+
+An epoch visits the blocks of ``block_rows`` neighbouring rows in random order, gathers ``window_blocks`` of them into
+a window, and shuffles the rows of the window. The guarantee: every row comes exactly once an epoch; each window
+is a uniformly random set of blocks; within a window every order of its rows is equally likely. Rows of one
+block never stand further apart than a window, and that is the only difference from a full shuffle, which a table
+of at most one window (1,048,576 rows by default) gets. In a table sorted by class, the worst case, the signal share
+of a window deviates from that of the table by about ``0.5 / sqrt(window_blocks)``, 2 % by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchapl.paper.data.batches import Slicing, check_start, generator
+from torchapl.paper.data.standardise import Standardiser
+from torchapl.paper.data.store import Table
+
+# Rows shuffled and standardised at a time: 16,384 x 26 float32 stay in the L2 cache.
+_PIECE = 16384
+
+
+class Rows(Protocol):
+    """A table that can be read by row range: an event store, or an array in memory."""
+
+    def read(self, start: int, out: Table) -> None:
+        """Fill ``out`` with the rows from ``start`` on."""
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """An array in memory, read like a store."""
+
+    table: Table
+
+    def read(self, start: int, out: Table) -> None:
+        out[:] = self.table[start : start + len(out)]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some blocks of the table: first row and length of each, and where their rows stand in the epoch."""
+
+    blocks: list[tuple[int, int]]
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class EventBatches:
+    """Standardised events and their labels, a batch at a time.
+
+    Args:
+        source: Holds the rows; columns are the features, then the label, then what is ignored here.
+        columns: How many columns a row has.
+        start: First row of the split.
+        rows: Number of rows of the split.
+        slicing: Batch size and this rank's part. All ranks walk through the same windows (they share the page
+            cache), each builds its own rows of every global batch.
+        standardiser: Fitted on the training rows.
+        seed: Shuffles by it; None keeps the order, for evaluation.
+        device: Of the batches.
+        block_rows: Rows that are read together.
+        window_blocks: Blocks that are shuffled together. Two windows are in memory at a time.
+
+    Example:
+        >>> table = np.stack([np.arange(5), np.arange(5) % 2], 1).astype(np.float32)
+        >>> scale = Standardiser(torch.zeros(1), torch.ones(1), None)
+        >>> batches = EventBatches(ArrayRows(table), 2, 0, 5, Slicing(2), scale, seed=1)
+        >>> sorted(torch.cat([features for features, _ in batches.epoch(0)]).flatten().tolist())
+        [0.0, 1.0, 2.0, 3.0, 4.0]
+    """
+
+    source: Rows
+    columns: int
+    start: int
+    rows: int
+    slicing: Slicing
+    standardiser: Standardiser
+    seed: int | None = None
+    device: torch.device = torch.device("cpu")
+    block_rows: int = 2048
+    window_blocks: int = 512
+
+    def __len__(self) -> int:
+        return self.slicing.steps(self.rows)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        check_start(start, len(self))
+        first = start * self.slicing.batch_size
+        windows = [part for part in self._windows(epoch) if part.first + part.rows > first]
+        step, kept = start, torch.empty(0, len(self.standardiser.shift) + 1)
+        for window, content in self._read_ahead(windows, epoch):
+            # Rows of a batch that began in the window before, then this window's.
+            begin = window.first - len(kept)
+            content = torch.cat([kept, content]) if len(kept) else content
+            end = window.first + window.rows
+            while step < len(self) and self._last(step) <= end:
+                low, high = self.slicing.bounds(self.rows, step)
+                yield self._batch(content[low - begin : high - begin])
+                step += 1
+            kept = content[max(step * self.slicing.batch_size - begin, 0) :].clone()
+
+    def _last(self, step: int) -> int:
+        return min((step + 1) * self.slicing.batch_size, self.rows)
+
+    def _batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        # Contiguous copies: the window may be dropped while the batch lives on.
+        return rows[:, :-1].contiguous().to(self.device), rows[:, -1].clone().to(self.device)
+
+    def _windows(self, epoch: int) -> list[Window]:
+        """Deal the blocks of the split to windows."""
+        number = -(-self.rows // self.block_rows)
+        order = torch.arange(number)
+        if self.seed is not None:
+            order = torch.randperm(number, generator=generator(self.seed, epoch, "blocks"))
+        windows, first = [], 0
+        for dealt in order.split(self.window_blocks):
+            offsets = [int(block) * self.block_rows for block in dealt]
+            blocks = [
+                (self.start + offset, min(self.block_rows, self.rows - offset))
+                for offset in offsets
+            ]
+            windows.append(Window(blocks, first, sum(length for _, length in blocks)))
+            first += windows[-1].rows
+        return windows
+
+    def _read_ahead(self, windows: list[Window], epoch: int) -> Iterator[tuple[Window, Tensor]]:
+        """Build the next window in a thread while the current one is used."""
+        with ThreadPoolExecutor(1, thread_name_prefix="torchapl-read-ahead") as pool:
+            pending = None
+            for window in windows:
+                following = pool.submit(self._load, window, epoch)
+                if pending is not None:
+                    yield pending[0], pending[1].result()
+                pending = window, following
+            if pending is not None:
+                yield pending[0], pending[1].result()
+
+    def _load(self, window: Window, epoch: int) -> Tensor:
+        """Return a window's features and label, standardised and in the order of the epoch."""
+        raw = np.empty((window.rows, self.columns), dtype=np.float32)
+        filled = 0
+        for row, length in window.blocks:
+            self.source.read(row, raw[filled : filled + length])
+            filled += length
+        table = torch.from_numpy(raw)
+        features = len(self.standardiser.shift)
+        order = None
+        if self.seed is not None:
+            shuffle = generator(self.seed, epoch, "rows", window.first)
+            order = torch.randperm(window.rows, generator=shuffle)
+        output = torch.empty(window.rows, features + 1)
+        for first in range(0, window.rows, _PIECE):
+            piece = output[first : first + _PIECE]
+            if order is None:
+                piece.copy_(table[first : first + _PIECE, : features + 1])
+            else:
+                piece.copy_(table.index_select(0, order[first : first + _PIECE])[:, : features + 1])
+            self.standardiser.apply_(piece[:, :features])
+        return output

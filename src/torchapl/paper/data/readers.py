@@ -1,0 +1,294 @@
+"""One reader for event tables: CSV, CSV.gz, Parquet, HDF5 and NPY become blocks of float32 rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from torchapl.paper.data.files import DataError
+from torchapl.paper.data.layouts import Layout
+from torchapl.paper.data.store import Table
+
+# Rows that are read at a time; a block of the store. 65,536 x 26 float32 are 6.8 MB.
+BLOCK_ROWS = 65_536
+# Bytes of CSV text that are parsed at a time.
+_TEXT_BLOCK = 1 << 23
+
+Columns = Mapping[str, npt.NDArray[Any]]
+Chunks = Iterator[tuple[Columns, float]]
+
+
+def read_table(path: Path, layout: Layout) -> Table:
+    """Read a whole small table into memory."""
+    return np.concatenate([block for block, _ in read_blocks(path, layout)])
+
+
+def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Table, float]]:
+    """Yield the rows in blocks of ``BLOCK_ROWS`` (the last is smaller), and how much of the file was read.
+
+    Args:
+        path: The file; its suffix tells the format (.csv, .csv.gz, .parquet, .h5, .hdf5, .npy).
+        layout: Which columns to take, and what their values mean.
+        skip: Leave out so many rows at the start.
+
+    Raises:
+        DataError: The file is damaged or does not fit the layout; names the file.
+    """
+    reader = _reader_of(path)
+    buffer: list[Table] = []
+    held, share = 0, 0.0
+    for table, share in _guarded(path, reader, layout, skip):
+        buffer.append(table)
+        held += len(table)
+        while held >= BLOCK_ROWS:
+            joined = np.concatenate(buffer)
+            yield joined[:BLOCK_ROWS], share
+            buffer, held = [joined[BLOCK_ROWS:]], held - BLOCK_ROWS
+    if held:
+        yield np.concatenate(buffer), share
+
+
+def _guarded(
+    path: Path, reader: Callable[[Path, Layout, int], Chunks], layout: Layout, skip: int
+) -> Iterator[tuple[Table, float]]:
+    import pyarrow as pa
+
+    row = skip
+    try:
+        for columns, share in reader(path, layout, skip):
+            table = _to_table(columns, layout, row)
+            row += len(table)
+            yield table, share
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} is damaged or not what its name says: {error}") from error
+
+
+def _reader_of(path: Path) -> Callable[[Path, Layout, int], Chunks]:
+    name = path.name.lower()
+    for suffixes, reader in _READERS.items():
+        if name.endswith(suffixes):
+            return reader
+    raise DataError(
+        f"{path}: unknown kind of table; the name must end in one of {', '.join(SUFFIXES)}"
+    )
+
+
+def choose_columns(names: Sequence[str], layout: Layout) -> list[str]:
+    """Return the file's columns that become features, label and extras, in this order."""
+    if all(name in names for name in layout.columns):
+        return list(layout.columns)
+    rest = [name for name in names if name not in (layout.label, *layout.extras, *layout.ignored)]
+    if not layout.names_fixed and layout.label in names and len(rest) == len(layout.features):
+        return [*rest, layout.label, *layout.extras]
+    absent = [name for name in layout.columns if name not in names]
+    raise DataError(
+        f"has {len(names)} columns and lacks {', '.join(absent[:5])}"
+        f"{', ...' if len(absent) > 5 else ''} of the {len(layout.columns)} that are needed"
+    )
+
+
+def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
+    """Put columns side by side as float32, with text labels as numbers and missing values as NaN."""
+    names = list(columns)
+    position = len(layout.features)
+    label = columns[names[position]]
+    if layout.label_values and label.dtype.kind in "OSU":
+        label = _numbers(label, layout, first_row)
+    table = np.empty((len(label), len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):  # the writer names the place of what overflows
+        for number, name in enumerate(names):
+            table[:, number] = label if number == position else columns[name]
+    if layout.missing is not None:
+        features = table[:, :position]
+        features[features == layout.missing] = np.nan
+    wrong = np.flatnonzero((table[:, position] != 0) & (table[:, position] != 1))
+    if len(wrong):
+        raise DataError(
+            f"label {names[position]!r} is {label[wrong[0]]} in row {first_row + int(wrong[0])}, "
+            "expected 0 or 1"
+        )
+    return table
+
+
+def _numbers(label: npt.NDArray[Any], layout: Layout, first_row: int) -> npt.NDArray[np.float32]:
+    text = label.astype(str)
+    numbers = np.full(len(text), np.nan, dtype=np.float32)
+    for value, number in layout.label_values.items():
+        numbers[text == value] = number
+    unknown = np.flatnonzero(np.isnan(numbers))
+    if len(unknown):
+        raise DataError(
+            f"label {text[unknown[0]]!r} in row {first_row + int(unknown[0])} is none of "
+            f"{', '.join(layout.label_values)}"
+        )
+    return numbers
+
+
+def _read_csv(path: Path, layout: Layout, skip: int) -> Chunks:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    raw = pa.OSFile(str(path))
+    size = max(raw.size(), 1)
+    packed = path.name.lower().endswith(".gz")
+    with pa.CompressedInputStream(raw, "gzip") if packed else raw as stream:
+        header = _csv_header(path, packed)
+        wanted = choose_columns(header or (layout.label, *layout.features), layout)
+        text_label = bool(layout.label_values)
+        types = {
+            name: pa.string() if text_label and name == layout.label else pa.float32()
+            for name in wanted
+        }
+        reader = csv.open_csv(
+            stream,
+            csv.ReadOptions(
+                # Without threads memory stays at one block of text.
+                use_threads=False,
+                block_size=_TEXT_BLOCK,
+                column_names=None if header else [layout.label, *layout.features],
+            ),
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=wanted),
+        )
+        for batch in reader:
+            left = min(skip, batch.num_rows)
+            skip -= left
+            if left < batch.num_rows:
+                yield _arrow_columns(batch.slice(left)), raw.tell() / size
+
+
+def _csv_header(path: Path, packed: bool) -> list[str] | None:
+    """Return the names in the first line, or None if it holds numbers."""
+    import gzip
+
+    with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        line = file.readline(1 << 16).decode(errors="replace").strip()
+    if not line:
+        raise DataError("is empty")
+    fields = [field.strip().strip('"') for field in line.split(",")]
+    try:
+        [float(field) for field in fields]
+    except ValueError:
+        return fields
+    return None
+
+
+def _arrow_columns(batch: Any) -> Columns:
+    return {
+        name: column.to_numpy(zero_copy_only=False)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+
+
+def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        wanted = choose_columns(file.schema_arrow.names, layout)
+        total, row = max(file.metadata.num_rows, 1), 0
+        groups = []
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            # Whole row groups before the first wanted row are never read.
+            if skip >= rows and not groups:
+                skip, row = skip - rows, row + rows
+            else:
+                groups.append(group)
+        for batch in file.iter_batches(BLOCK_ROWS, row_groups=groups, columns=wanted):
+            row += batch.num_rows
+            left = min(skip, batch.num_rows)
+            skip -= left
+            if left < batch.num_rows:
+                yield _arrow_columns(batch.select(wanted).slice(left)), row / total
+
+
+def _read_npy(path: Path, layout: Layout, skip: int) -> Chunks:
+    table = np.load(path, mmap_mode="r", allow_pickle=False)
+    if table.dtype.names:
+        wanted = choose_columns(table.dtype.names, layout)
+        yield from _slices({name: table[name] for name in wanted}, skip)
+        return
+    yield from _slices(_numbered(table, layout), skip)
+
+
+def _read_hdf5(path: Path, layout: Layout, skip: int) -> Chunks:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        found: dict[str, Any] = {}
+        file.visititems(
+            lambda name, item: (
+                found.update({name.rsplit("/", 1)[-1]: item})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
+        )
+        flat = {name: item for name, item in found.items() if item.ndim == 1}
+        tables = [item for item in found.values() if item.ndim == 2]
+        if len(tables) == 1 and len(flat) == 1 and tables[0].shape[1] == len(layout.features):
+            yield from _slices(_numbered(tables[0], layout, *flat.values()), skip)
+        elif len(tables) == 1 and not flat:
+            yield from _slices(_numbered(tables[0], layout), skip)
+        elif not tables:
+            yield from _slices({name: flat[name] for name in choose_columns([*flat], layout)}, skip)
+        else:
+            raise DataError(
+                "has neither one table, nor a table and a column of labels, nor one column per name"
+            )
+
+
+class _Column:
+    """One column of a table that is only read when sliced."""
+
+    def __init__(self, table: Any, number: int) -> None:
+        self.table, self.number = table, number
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, rows: slice) -> npt.NDArray[Any]:
+        column: npt.NDArray[Any] = self.table[rows, self.number]
+        return column
+
+
+def _numbered(table: Any, layout: Layout, label: Any = None) -> dict[str, Any]:
+    """Name the columns of a plain table: the label first, unless it comes apart, then the features."""
+    first = 0 if label is not None else 1
+    expected = len(layout.features) + first
+    if table.ndim != 2 or table.shape[1] != expected or table.dtype.kind not in "fiub":
+        raise DataError(
+            f"is a table of shape {table.shape} and type {table.dtype}, expected numbers in {expected} columns: "
+            "the label, then the features"
+        )
+    if layout.extras:
+        raise DataError("has no column names, which this set needs for its weights")
+    columns = {
+        name: _Column(table, number) for number, name in enumerate(layout.features, start=first)
+    }
+    return {**columns, layout.label: _Column(table, 0) if label is None else label}
+
+
+def _slices(columns: Mapping[str, Any], skip: int) -> Chunks:
+    rows = {len(column) for column in columns.values()}
+    if len(rows) != 1:
+        raise DataError(f"columns differ in length: {sorted(rows)}")
+    number = rows.pop()
+    for first in range(skip, number, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, number)
+        yield {name: column[first:last] for name, column in columns.items()}, last / number
+
+
+_READERS: Mapping[tuple[str, ...], Callable[[Path, Layout, int], Chunks]] = {
+    (".csv", ".csv.gz"): _read_csv,
+    (".parquet", ".pq"): _read_parquet,
+    (".h5", ".hdf5"): _read_hdf5,
+    (".npy",): _read_npy,
+}
+SUFFIXES = tuple(suffix for suffixes in _READERS for suffix in suffixes)
