@@ -1,0 +1,141 @@
+"""Scales: the same experiments as published, on two CPU cores in minutes, or in seconds for tests.
+
+A scale is a value: which width, how many epochs, which optimiser and data each family of networks gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from torchapl.paper.config import Data, Experiment, Optim
+from torchapl.paper.experiments.costs import estimate
+
+_FAMILIES = {
+    "cifar-cnn": "cnn",
+    "cifar-cnn-100": "cnn",
+    "dropout-cnn": "cnn",
+    "nin": "nin",
+    "nin-lin": "nin",
+    "nin-dsn": "nin",
+    "maxout": "maxout",
+    "channel-out": "maxout",
+    "probout": "maxout",
+    "dasnet": "maxout",
+    "resnet": "resnet",
+    "higgs-dnn": "dnn",
+    "higgs-dnn-plain": "dnn",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a family of networks is trained at a scale."""
+
+    width: float
+    epochs: int
+    batch_size: int
+    optim: Optim
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What replaces the published settings; an empty one leaves them as they are."""
+
+    name: str
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    # Data sets that others stand in for.
+    data: Mapping[str, str] = field(default_factory=dict)
+    # Learning rates by family and activation, chosen on validation rows from GRID.
+    rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+_SHORT = Optim(
+    kind="sgd",
+    lr=0.05,
+    schedule="one-cycle",
+    warmup=0.2,
+    momentum=0.9,
+    weight_decay=5e-4,
+    curve_decay=0.0,
+)
+_SHORT_TABLE = replace(_SHORT, kind="adamw", lr=2e-3, weight_decay=1e-4)
+
+# Factors of a recipe's learning rate among which validation rows decide, the same for every row of a table.
+GRID = (0.25, 0.5, 1.0, 2.0)
+
+_LAB_RATES: dict[tuple[str, str], float] = {}
+
+SCALES: dict[str, Scale] = {
+    "paper": Scale("paper"),
+    "lab": Scale(
+        "lab",
+        recipes={
+            "cnn": Recipe(0.125, 4, 64, _SHORT),
+            "nin": Recipe(0.125, 4, 64, _SHORT),
+            "maxout": Recipe(0.0625, 4, 64, _SHORT),
+            "resnet": Recipe(0.5, 4, 64, _SHORT),
+            "dnn": Recipe(0.4, 20, 128, _SHORT_TABLE),
+        },
+        data={"atlas-higgs-2014": "atlas-higgs-embedded"},
+        rates=_LAB_RATES,
+    ),
+    "smoke": Scale(
+        "smoke",
+        recipes={
+            "cnn": Recipe(0.0625, 2, 50, _SHORT, limit=200),
+            "nin": Recipe(0.0625, 2, 50, _SHORT, limit=200),
+            "maxout": Recipe(0.03125, 2, 50, _SHORT, limit=100),
+            "resnet": Recipe(0.25, 2, 50, _SHORT, limit=100),
+            "dnn": Recipe(0.125, 2, 50, _SHORT_TABLE, limit=1000),
+        },
+        data={
+            "cifar10": "toy-images",
+            "cifar100": "toy-images",
+            "htautau": "toy-events",
+            "atlas-higgs-2014": "atlas-higgs-embedded",
+            "uci-higgs": "toy-events",
+            "uci-susy": "toy-events",
+        },
+    ),
+}
+
+
+def scaled(experiment: Experiment, scale: str) -> Experiment:
+    """Return the experiment at another scale.
+
+    Args:
+        experiment: At paper scale, as the registry holds it.
+        scale: ``"paper"``, ``"lab"`` or ``"smoke"``.
+
+    Example:
+        >>> from torchapl.paper.experiments import get
+        >>> scaled(get("cifar10-cnn-apl"), "smoke").epochs
+        2
+    """
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+    chosen = SCALES[scale]
+    if not chosen.recipes:
+        return replace(experiment, cost=estimate(experiment))
+    family = _FAMILIES[experiment.net]
+    recipe = chosen.recipes[family]
+    lr = chosen.rates.get((family, str(experiment.activation)), recipe.optim.lr)
+    data = experiment.data
+    small = replace(
+        experiment,
+        data=Data(
+            chosen.data.get(data.name, data.name),
+            # Short recipes want inputs of order 1.
+            "physics" if family == "dnn" else "standard",
+            augment=data.augment,
+            limit=recipe.limit,
+        ),
+        optim=replace(recipe.optim, lr=lr),
+        width=recipe.width,
+        epochs=recipe.epochs,
+        batch_size=recipe.batch_size,
+        scale=scale,
+    )
+    return replace(small, cost=estimate(small))

@@ -1,0 +1,130 @@
+"""One run: an experiment and a seed in, a result out; interrupted, it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from torchapl.paper.config import Experiment, Json, differences, from_dict, to_dict
+from torchapl.paper.runs import (
+    RunLockedError,
+    RunResult,
+    environment,
+    locked,
+    read_result,
+    write_json,
+)
+from torchapl.paper.train import observe
+from torchapl.paper.train.distributed import from_first, joined
+from torchapl.paper.train.interrupt import InterruptedRunError
+from torchapl.paper.train.loop import Run
+from torchapl.paper.train.progress import Reporter, Silent
+from torchapl.paper.train.trainer import Compile, DivergedError, Trainer
+
+__all__ = ["DivergedError", "InterruptedRunError", "RunLockedError", "RunResult", "train"]
+
+
+def train(
+    experiment: Experiment,
+    seed: int,
+    folder: Path,
+    *,
+    device: str = "auto",
+    data_root: Path | None = None,
+    overrides: Sequence[str] = (),
+    compile: Compile = "none",
+    checkpoint_seconds: float = 60.0,
+    tensorboard: bool = False,
+    reporter: Reporter | None = None,
+) -> RunResult:
+    """Train one network, or finish what an earlier call began in the same folder.
+
+    Under torchrun all processes call this with the same arguments; the first one writes.
+
+    Args:
+        experiment: What to train, overrides applied.
+        seed: Of the start, the order of the data and dropout.
+        folder: The run folder, see docs/runs.md.
+        device: ``"auto"`` takes CUDA where there is one.
+        data_root: Folder with the data sets' files.
+        overrides: The settings that were changed, for the record.
+        compile: ``"default"`` compiles the network, ``"graphs"`` captures CUDA graphs too.
+        checkpoint_seconds: Time between two checkpoints; every epoch ends with one too.
+        tensorboard: Also write TensorBoard's files.
+        reporter: Told about progress.
+
+    Returns:
+        The result; of status ``"failed"`` if the run diverged.
+
+    Raises:
+        RunLockedError: If a live process works in the folder.
+        InterruptedRunError: After Ctrl-C or SIGTERM, once the state is saved.
+        ValueError: If the folder holds a run of other settings.
+    """
+    folder = Path(folder)
+    with ExitStack() as stack:
+        world, chosen = stack.enter_context(joined(device))
+        stack.enter_context(observe.preserved_rng(chosen))
+        if world.is_first:
+            stack.enter_context(locked(folder))
+        found = from_first(_begin(folder, experiment, seed) if world.is_first else None, world)
+        if found is not None:
+            return found
+        if world.is_first:
+            _write_config(folder, experiment, seed, overrides, chosen)
+        run = Run(
+            Trainer(
+                experiment, seed, device=chosen, data_root=data_root, world=world, compile=compile
+            ),
+            folder,
+            tuple(overrides),
+            checkpoint_seconds,
+            (reporter or Silent()) if world.is_first else Silent(),
+            tensorboard and world.is_first,
+        )
+        return run.complete()
+
+
+def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
+    """Return the result if there is one already; refuse a folder of another run."""
+    path = folder / "config.json"
+    if path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        changed = differences(from_dict(stored["experiment"]), experiment)
+        if stored["seed"] != seed:
+            changed["seed"] = (stored["seed"], seed)
+        if changed:
+            what = ", ".join(f"{key}={old} (now {new})" for key, (old, new) in changed.items())
+            raise ValueError(
+                f"{folder} holds a run with {what}: choose another folder or remove this one"
+            )
+    return read_result(folder)
+
+
+def _write_config(
+    folder: Path, experiment: Experiment, seed: int, overrides: Sequence[str], device: torch.device
+) -> None:
+    now = environment(device)
+    path = folder / "config.json"
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("versions", "device", "hardware", "threads"):
+            if before.get(key) != now[key]:
+                warnings.warn(
+                    f"{key} was {before.get(key)} when this run began and is {now[key]} now: "
+                    "the end will not be identical to the bit",
+                    stacklevel=3,
+                )
+        return
+    settings: dict[str, Json] = {
+        "experiment": to_dict(experiment),
+        "scale": experiment.scale,
+        "seed": seed,
+        "overrides": list(overrides),
+    }
+    write_json(path, settings | now)

@@ -1,0 +1,282 @@
+"""The moving parts of one run: network, optimiser, data; one step and one evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from torchapl.paper import metrics
+from torchapl.paper.config import Experiment, Json
+from torchapl.paper.data import Batches, open_data
+from torchapl.paper.nets import Net, build
+from torchapl.paper.optim import build_optimizer, set_schedule
+from torchapl.paper.train import checkpoint, observe
+from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
+
+Compile = Literal["none", "default", "graphs"]
+
+
+class DivergedError(ArithmeticError):
+    """The loss or a curve is no longer finite; the message says where."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Numbers of one pass over a data set, and for events the scores they came from."""
+
+    numbers: Mapping[str, float]
+    scores: Tensor | None = None
+    labels: Tensor | None = None
+
+    def named(self, prefix: str) -> dict[str, float]:
+        """Return the numbers as ``prefix_error`` and so on."""
+        return {f"{prefix}_{name}": value for name, value in self.numbers.items()}
+
+
+@dataclass
+class Position:
+    """How far a run is: what a checkpoint holds beside tensors."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    best_epoch: int = 0
+    # Numbers of the last whole epoch on training rows, and of the best one on validation rows.
+    trained: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, float] = field(default_factory=dict)
+
+
+class Trainer:
+    """Everything that one run changes from step to step.
+
+    Args:
+        experiment: What to train.
+        seed: Of the start, the order of the data and dropout.
+        device: Where.
+        data_root: Folder of the data sets' files.
+        world: Which of how many processes this is.
+        compile: ``"default"`` compiles the network, ``"graphs"`` captures CUDA graphs too.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        seed: int,
+        *,
+        device: torch.device,
+        data_root: Path | None = None,
+        world: World | None = None,
+        compile: Compile = "none",
+    ) -> None:
+        self.experiment, self.seed, self.device = experiment, seed, device
+        self.world = world or World()
+        data = experiment.data
+        self.bundle = open_data(
+            data.name,
+            data_root,
+            batch_size=experiment.batch_size,
+            seed=seed,
+            preprocessing=data.preprocessing,
+            augment=data.augment,
+            validation=data.validation,
+            limit=data.limit,
+            device=device,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            channels_last=self._channels_last(),
+        )
+        torch.manual_seed(seed)
+        self.net = self._build(compile)
+        self.share = Share()
+        self.model: nn.Module = self.net
+        if self.world.size > 1:
+            shard_dropout_(self.net, self.share)
+            self.model = DistributedDataParallel(
+                self.net, device_ids=[device.index] if device.type == "cuda" else None
+            )
+        self.optimizer = build_optimizer(self.net.parameter_multipliers(), experiment.optim)
+        self.steps_per_epoch = len(self.bundle.train)
+        self.total_steps = self.steps_per_epoch * experiment.epochs
+        self.is_binary = self.bundle.num_classes == 1
+        self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
+        self.position = Position()
+        # Losses, wrong rows and rows of the present epoch, summed on the device, read once an epoch.
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def _channels_last(self) -> bool:
+        # On CPUs oneDNN reorders inside; per-position curves prefer the plain layout.
+        return self.device.type == "cuda"
+
+    def _build(self, compile: Compile) -> Net:
+        experiment = self.experiment
+        net = build(
+            experiment.net,
+            activation=experiment.activation,
+            input_shape=self.bundle.input_shape,
+            num_classes=self.bundle.num_classes,
+            width=experiment.width,
+        ).to(self.device)
+        if self._channels_last() and len(self.bundle.input_shape) == 3:
+            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        if compile != "none":
+            net.compile(mode="reduce-overhead" if compile == "graphs" else "default")
+        return net
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the rows' losses."""
+        if self.is_binary:
+            return F.binary_cross_entropy_with_logits(
+                outputs.flatten(), targets.to(outputs.dtype), reduction="sum"
+            )
+        return F.cross_entropy(outputs, targets, reduction="sum")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the training outputs, in the experiment's precision."""
+        if self.experiment.precision == "float32":
+            return cast(Tensor, self.model(inputs))
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            return cast(Tensor, self.model(inputs)).float()
+
+    def bare_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Do forward, backward and update, nothing else: what :meth:`step` is measured against."""
+        loss = self.losses(self.forward(inputs), targets) / len(targets)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Do one step of the run, with schedule, constraints and sums."""
+        position = self.position
+        self._set_share(len(targets))
+        outputs = self.forward(inputs)
+        summed = self.losses(outputs, targets)
+        # DDP averages over processes, whose shares of a batch may differ by a row.
+        loss = summed * (self.world.size / self.share.rows)
+        if self.has_extra_loss:
+            loss = loss + self.net.extra_loss(targets, position.step / self.total_steps)
+        # Reading a value is free on the CPU; elsewhere check() looks now and then.
+        if self.device.type == "cpu" and self.world.size == 1 and not math.isfinite(loss.item()):
+            raise DivergedError(self.diagnosis(inputs))
+        self.optimizer.zero_grad()
+        loss.backward()
+        set_schedule(self.optimizer, self.experiment.optim, position.step, self.total_steps)
+        self.optimizer.step()
+        self.net.after_step()
+        with torch.no_grad():
+            wrong = self._wrong(outputs, targets)
+            self.sums += torch.stack(
+                [summed.double(), wrong.double(), wrong.new_tensor(len(targets))]
+            )
+        position.step += 1
+        position.batch += 1
+
+    def _set_share(self, rows: int) -> None:
+        """Find out which rows of the whole batch are this process's."""
+        if self.world.size == 1:
+            self.share.first, self.share.rows = 0, rows
+            return
+        counts = torch.zeros(self.world.size, device=self.device)
+        counts[self.world.rank] = rows
+        all_counts = total(counts, self.world).tolist()
+        self.share.first = int(sum(all_counts[: self.world.rank]))
+        self.share.rows = int(sum(all_counts))
+
+    def _wrong(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.is_binary:
+            return ((outputs.flatten() > 0) != (targets > 0.5)).sum()
+        return (outputs.argmax(1) != targets).sum()
+
+    def check(self, inputs: Tensor | None = None) -> None:
+        """Raise DivergedError unless losses so far and all parameters are finite."""
+        norms = torch._foreach_norm([p.detach() for p in self.net.parameters()])
+        finite = torch.isfinite(torch.stack([n.double() for n in norms])).all()
+        finite &= torch.isfinite(self.sums).all()
+        if int(total((~finite).double(), self.world)):
+            raise DivergedError(self.diagnosis(inputs))
+
+    def diagnosis(self, inputs: Tensor | None) -> str:
+        """Say at which step and in which layer a number stopped being finite."""
+        start = (
+            f"step {self.position.step} (epoch {self.position.epoch + 1}) of {self.experiment.name}"
+        )
+        advice = "; a smaller optim.lr may help"
+        for name, module in self.net.named_modules():
+            for kind, parameter in module.named_parameters(recurse=False):
+                if not bool(torch.isfinite(parameter).all()):
+                    what = "curves" if name in observe.units(self.net) else "parameters"
+                    return f"{start}: the {what} of layer {name!r} ({kind}) are not finite{advice}"
+        where = observe.first_not_finite(self.net, inputs) if inputs is not None else None
+        if where is not None:
+            return f"{start}: the output of layer {where!r} is not finite{advice}"
+        return f"{start}: the loss is not finite{advice}"
+
+    def train_numbers(self) -> dict[str, float]:
+        """Return loss and error of the epoch so far, over all processes."""
+        loss, wrong, rows = total(self.sums, self.world).tolist()
+        return {"train_loss": loss / rows, "train_error": 100 * wrong / rows}
+
+    @torch.no_grad()
+    def evaluate(self, batches: Batches) -> Evaluation:
+        """Return loss and error (percent), and for events AUC and significances, of a data set."""
+        self.net.eval()
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        scores, labels = [], []
+        with observe.preserved_rng(self.device):
+            # A network that is stochastic at test time gives the same numbers whenever it is asked.
+            torch.manual_seed(self.seed)
+            for inputs, targets in batches.epoch(0):
+                outputs = self.net.predict(inputs).float()
+                wrong = self._wrong(outputs, targets)
+                summed = self.losses(outputs, targets)
+                sums += torch.stack(
+                    [summed.double(), wrong.double(), wrong.new_tensor(len(targets))]
+                )
+                if self.is_binary:
+                    scores.append(outputs.flatten().sigmoid().cpu())
+                    labels.append(targets.cpu())
+        self.net.train()
+        loss, wrong_rows, rows = total(sums, self.world).tolist()
+        numbers = {"loss": loss / rows, "error": 100 * wrong_rows / rows}
+        if not self.is_binary:
+            return Evaluation(numbers)
+        all_scores, all_labels = in_order(scores, self.world), in_order(labels, self.world)
+        if not bool(torch.isfinite(all_scores).all()):
+            raise DivergedError(self.diagnosis(None))
+        numbers["auc"] = metrics.auc(all_scores, all_labels)
+        numbers["significance_cut"] = metrics.cut_significance(all_scores, all_labels)
+        numbers["significance_histogram"] = metrics.histogram_significance(all_scores, all_labels)
+        return Evaluation(numbers, all_scores, all_labels)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
+        """Return everything a resumed run needs, as tensors and plain facts."""
+        buffers, groups = checkpoint.pack_optimizer(self.optimizer)
+        tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
+        tensors |= {f"optimizer/{name}": tensor for name, tensor in buffers.items()}
+        tensors |= {f"rng/{k}": tensor for k, tensor in observe.rng_state(self.device).items()}
+        tensors["sums"] = self.sums
+        facts = cast("dict[str, Json]", {"position": vars(self.position).copy(), "groups": groups})
+        return tensors, facts
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
+        """Put back what :meth:`state` returned."""
+
+        def below(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+        self.net.load_state_dict(below("net/"))
+        groups = cast("list[Json]", facts["groups"])
+        checkpoint.unpack_optimizer(self.optimizer, below("optimizer/"), groups)
+        observe.set_rng_state(below("rng/"), self.device)
+        self.sums.copy_(tensors["sums"])
+        self.position = Position(**cast("dict[str, float]", facts["position"]))  # type: ignore[arg-type]  # checked by the checksum
