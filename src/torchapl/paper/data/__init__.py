@@ -1,4 +1,4 @@
-"""Data sets of the 2015 experiments: real ones of any size, checked before use, and toys for tests."""
+"""Data sets of the 2015 experiments: real ones of any size, checked before use, and toys."""
 
 from torchapl.paper.data.batches import Batches, Bundle
 from torchapl.paper.data.bundle import DATA_SETS, open_data

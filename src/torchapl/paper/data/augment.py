@@ -1,4 +1,4 @@
-"""The paper's augmentation, on whole batches: zero-pad 4 pixels, crop at random, mirror at random."""
+"""The paper's augmentation, on whole batches: zero-pad, crop at random, mirror at random."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PADDING = 4
 
 @dataclass(frozen=True)
 class Draws:
-    """The random choices for some images: the corner of the crop in the padded image, and mirroring."""
+    """Random choices for some images: the crop's corner in the padded image, and mirroring."""
 
     top: Tensor
     left: Tensor
@@ -33,21 +33,23 @@ class Draws:
 def crop_and_mirror(images: Tensor, draws: Draws) -> Tensor:
     """Return random crops of the zero-padded images, some mirrored left to right.
 
-    ``images`` are what the network would see otherwise, so the border is 0 *after* the mean was subtracted.
-    That is what Caffe's data layer does with padded images and their padded mean image, whose border is 0:
-    it subtracts before it crops. Padding the bytes instead would surround each image by minus the mean.
+    ``images`` are what the network would see otherwise, so the border is 0 *after* the mean was
+    subtracted. That is what Caffe's data layer does with padded images and their padded mean image,
+    whose border is 0: it subtracts before it crops. Padding the bytes instead would surround each
+    image by minus the mean.
 
     Example:
         >>> images = torch.arange(4.0).view(1, 1, 2, 2)
-        >>> shifted = Draws(torch.tensor([5]), torch.tensor([4]), torch.tensor([False]))  # up by one row
-        >>> crop_and_mirror(images, shifted)
+        >>> draws = Draws(torch.tensor([5]), torch.tensor([4]), torch.tensor([False]))
+        >>> crop_and_mirror(images, draws)
         tensor([[[[2., 3.],
                   [0., 0.]]]])
     """
     count, channels, height, width = images.shape
     padded = F.pad(images, (PADDING,) * 4).contiguous()
-    # Every row of every crop is a run of `width` numbers somewhere in `padded`. Selecting runs from an
-    # overlapping view copies each as a block: 3 times faster than indexing with a tensor per dimension.
+    # Every row of every crop is a run of `width` numbers somewhere in `padded`. Selecting runs from
+    # an overlapping view copies each as a block: 3 times faster than indexing with a tensor per
+    # dimension.
     image, channel, row, _ = padded.stride()
     runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
     corner = draws.top * row + draws.left + torch.arange(count, device=images.device) * image

@@ -1,4 +1,4 @@
-"""What a training loop sees of a data set: batches that depend on (seed, epoch) and nothing else."""
+"""What a training loop sees of a data set: batches that depend on (seed, epoch) alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Batches(Protocol):
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (inputs, targets) of one epoch, without its first ``start`` batches.
 
-        A skipped batch is never built, and what follows is bit for bit what an epoch from the beginning gives.
+        A skipped batch is never built, and what follows is bit for bit what an epoch from the
+        beginning gives.
         """
 
 
@@ -33,7 +34,8 @@ class Bundle:
         validation: Held out from the training rows, in order; None if none were asked for.
         test: In order, the last batch may be smaller.
         input_shape: ``(C, H, W)`` of images, ``(F,)`` of events.
-        num_classes: 1 means one logit and float targets 0 and 1; otherwise targets are int64 classes.
+        num_classes: 1 means one logit and float targets 0 and 1; otherwise targets are int64
+            classes.
     """
 
     train: Batches
@@ -69,7 +71,8 @@ class Slicing:
     def bounds(self, rows: int, step: int) -> tuple[int, int]:
         """Return this rank's first and last-plus-one position in global batch ``step``.
 
-        Ranks split a batch evenly to within one row, so that together they see each row exactly once.
+        Ranks split a batch evenly to within one row, so that together they see each row exactly
+        once.
         """
         first = step * self.batch_size
         size = min(self.batch_size, rows - first)
@@ -78,12 +81,13 @@ class Slicing:
         return low, high
 
     def check_training(self, rows: int) -> None:
-        """Refuse a last training batch that leaves a rank without a row: its mean loss would be NaN."""
+        """Refuse a last batch that leaves a rank without a row, its mean loss being NaN."""
         tail = rows % self.batch_size or min(rows, self.batch_size)
         if rows and tail < self.world_size:
             raise ValueError(
-                f"{rows} training rows in batches of {self.batch_size} end in a batch of {tail}, fewer than "
-                f"world_size={self.world_size}; take another batch_size, limit or validation"
+                f"{rows} training rows in batches of {self.batch_size} end in a batch of {tail}, "
+                f"fewer than world_size={self.world_size}; take another batch_size, "
+                "limit or validation"
             )
 
 
@@ -96,7 +100,8 @@ def check_start(start: int, steps: int) -> None:
 def generator(*key: int | str) -> torch.Generator:
     """Return a CPU generator whose stream depends on all of the key.
 
-    Hashing keeps the streams of (seed 1, epoch 2) and (seed 2, epoch 1) apart, which a sum of numbers would not.
+    Hashing keeps the streams of (seed 1, epoch 2) and (seed 2, epoch 1) apart, which a sum of
+    numbers would not.
 
     Example:
         >>> a, b = (torch.rand(1, generator=generator(0, 7, "order")) for _ in range(2))

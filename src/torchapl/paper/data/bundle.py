@@ -46,22 +46,24 @@ def open_data(
 
     Args:
         name: One of ``DATA_SETS``.
-        root: Folder with the sets; the user's cache folder by default. The embedded and toy sets need none.
+        root: Folder with the sets; the user's cache folder by default. The embedded and toy sets
+            need none.
         batch_size: Rows of a global batch.
         seed: Fixes the order and the augmentation of every epoch. No split depends on it.
-        preprocessing: Images: ``"mean-image"`` (the paper's), ``"standard"`` (per channel), ``"gcn-zca"``. Events:
+        preprocessing: Images: ``"mean-image"`` (the paper's), ``"standard"`` (per channel),
+            ``"gcn-zca"``. Events:
             ``"physics"``, ``"standard"``. Always fitted on the training rows that remain.
         augment: Images only: zero-pad 4 pixels, crop and mirror at random.
         validation: Training rows to hold out: the last ones of the official training set.
         limit: Use only the first so many of the remaining training rows.
         device: Where batches live; images stay there as bytes.
         rank: This process, of
-        world_size: processes. Each gets its part of every global batch of every split, all parts together
-            are the batch.
+        world_size: processes. Each gets its part of every global batch of every split, all parts
+            together are the batch.
         channels_last: Memory format of image batches.
 
     Example:
-        >>> data = open_data("toy-images", batch_size=100, seed=0, preprocessing="mean-image", augment=True)
+        >>> data = open_data("toy-images", batch_size=100, seed=0, preprocessing="mean-image")
         >>> images, labels = next(iter(data.train.epoch(0)))
         >>> tuple(images.shape), data.num_classes
         ((100, 3, 32, 32), 10)
@@ -99,7 +101,7 @@ def open_data(
 
 
 def training_rows(available: int, validation: int, limit: int | None) -> int:
-    """Return how many rows are trained on; the ``validation`` rows follow at the end of those available.
+    """Return how many rows are trained on; the last ``validation`` of those available are not.
 
     Example:
         >>> training_rows(50_000, 5_000, None), training_rows(50_000, 5_000, 100)

@@ -1,9 +1,10 @@
-"""The data sets by name: where they come from, how large they are, and the checksums that vouch for them.
+"""The data sets by name: where they come from, their sizes and their checksums.
 
-CIFAR: archives, sizes and MD5 sums as on https://www.cs.toronto.edu/~kriz/cifar.html (the page rounds sizes to MB; the
-exact ones are the server's Content-Length). The page publishes no sums for the files inside. Their SHA-256 (binary
-form) come from files unpacked from archives with the published MD5; the MD5 of the python form are the ones that
-torchvision checks (``torchvision/datasets/cifar.py``).
+CIFAR: archives, sizes and MD5 sums as on https://www.cs.toronto.edu/~kriz/cifar.html (the page
+rounds sizes to MB; the exact ones are the server's Content-Length). The page publishes no sums for
+the files inside. Their SHA-256 (binary form) come from files unpacked from archives with the
+published MD5; the MD5 of the python form are the ones that torchvision checks
+(``torchvision/datasets/cifar.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Download:
-    """One file to fetch. ``checksum`` is None where the publisher gives none; then only the size is compared."""
+    """One file to fetch; size or checksum is None where its publisher states none."""
 
     url: str
     name: str
@@ -55,7 +56,8 @@ class ImageSet:
     about: str
     citation: str
     classes: int
-    # Bytes before the pixels of a binary record; the class is the last of them (CIFAR-100: coarse, then fine).
+    # Bytes before the pixels of a binary record; the class is the last of them (CIFAR-100: coarse,
+    # then fine).
     label_bytes: int
     label_key: str
     forms: tuple[ImageForm, ...]
@@ -63,7 +65,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class EventSet:
-    """A table of events; ``files`` are patterns of the file below the root, the first that exists is taken."""
+    """A table of events; ``files`` are patterns, the first that fits below the root is taken."""
 
     about: str
     citation: str
@@ -192,15 +194,15 @@ IMAGE_SETS: Mapping[str, ImageSet] = {
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _EXOTIC = (
-    "P. Baldi, P. Sadowski, D. Whiteson, Searching for Exotic Particles in High-Energy Physics with Deep "
-    "Learning, Nature Communications 5, 4308 (2014)"
+    "P. Baldi, P. Sadowski, D. Whiteson, Searching for Exotic Particles in High-Energy Physics with "
+    "Deep Learning, Nature Communications 5, 4308 (2014)"
 )
 
 EVENT_SETS: Mapping[str, EventSet] = {
     "atlas-higgs-2014": EventSet(
-        about="ATLAS Higgs challenge 2014: 818,238 simulated events, 30 features, H -> tau tau (CC0)",
-        citation="ATLAS collaboration (2014), Dataset from the ATLAS Higgs Boson Machine Learning Challenge "
-        "2014, CERN Open Data Portal, DOI 10.7483/OPENDATA.ATLAS.ZBP2.M5T8",
+        about="ATLAS Higgs challenge 2014: 818,238 simulated H -> tau tau events, 30 features",
+        citation="ATLAS collaboration (2014), Dataset from the ATLAS Higgs Boson Machine Learning "
+        "Challenge 2014, CERN Open Data Portal, DOI 10.7483/OPENDATA.ATLAS.ZBP2.M5T8 (CC0)",
         layout="atlas-higgs-2014",
         download=Download(
             "https://opendata.cern.ch/record/328/files/atlas-higgs-challenge-2014-v2.csv.gz",
@@ -225,9 +227,9 @@ EVENT_SETS: Mapping[str, EventSet] = {
         files=("SUSY*.*", "susy-uci/SUSY*.*"),
     ),
     "htautau": EventSet(
-        about="Higgs -> tau tau against Z -> tau tau, 25 features: made by `torchapl data simulate htautau`",
-        citation="P. Baldi, P. Sadowski, D. Whiteson, Enhanced Higgs Boson to tau+ tau- Search with Deep "
-        "Learning, Phys. Rev. Lett. 114, 111801 (2015), whose own events are not public",
+        about="Higgs -> tau tau against Z -> tau tau, 25 features, from `data simulate`",
+        citation="P. Baldi, P. Sadowski, D. Whiteson, Enhanced Higgs Boson to tau+ tau- Search with "
+        "Deep Learning, Phys. Rev. Lett. 114, 111801 (2015), whose own events are not public",
         layout="htautau",
         download=None,
         files=("htautau.*",),

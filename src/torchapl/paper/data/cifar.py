@@ -40,10 +40,12 @@ def load(name: str, root: Path) -> ImageData:
 
     Args:
         name: ``"cifar10"`` or ``"cifar100"``.
-        root: Contains ``cifar-10-batches-bin``, ``cifar-10-batches-py`` or their like for CIFAR-100.
+        root: Contains ``cifar-10-batches-bin``, ``cifar-10-batches-py`` or their like for
+            CIFAR-100.
 
     Raises:
-        DataError: There is no such folder (the message says what to put where), or a file is damaged.
+        DataError: There is no such folder (the message says what to put where), or a file is
+            damaged.
     """
     return load_set(IMAGE_SETS[name], name, root)
 
@@ -68,8 +70,9 @@ def find_form(images: ImageSet, name: str, root: Path) -> ImageForm:
             )
     folders = " or ".join(form.folder for form in images.forms)
     raise DataError(
-        f"{name} is not in {root}: no folder {folders} there. Run `torchapl data fetch {name} --root {root}`, or "
-        f"download {images.forms[0].archive.url} elsewhere, put it into {root} and run the same command"
+        f"{name} is not in {root}: no folder {folders} there. Run `torchapl data fetch {name} "
+        f"--root {root}`, or download {images.forms[0].archive.url} elsewhere, put it "
+        f"into {root} and run the same command"
     )
 
 
@@ -103,8 +106,8 @@ def _read_split(
             if form.kind == "binary":
                 parts.append(read_records(content, images.label_bytes))
             else:
-                pixels, labels = read_pickled(content, images.label_key)
-                parts.append((pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)))
+                flat, classes = read_pickled(content, images.label_key)
+                parts.append((flat.reshape(-1, 3, 32, 32), np.array(classes, dtype=np.int64)))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
         if len(parts[-1][0]) != len(parts[-1][1]):
@@ -117,7 +120,7 @@ def _read_split(
 
 
 def read_records(content: bytes, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels of a binary file: each record is the label bytes, then the pixels by channel.
+    """Return images and labels of a binary file: records of label bytes, then pixels.
 
     Example:
         >>> images, labels = read_records(bytes([3, 7]) + bytes(3072), label_bytes=2)

@@ -1,4 +1,4 @@
-"""Turns event tables of any format into stores, in bounded memory; finds or makes the store of a named set."""
+"""Turns event tables of any format into stores, and finds or makes that of a named set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Report = Callable[[float], None]
 
 
 def convert(path: Path, layout_name: str, folder: Path, report: Report | None = None) -> EventStore:
-    """Read an event table once and write it as a store; an interrupted conversion goes on where it was.
+    """Read an event table once and write it as a store; an interrupted call is resumed.
 
     Args:
         path: CSV, CSV.gz, Parquet, HDF5 or NPY file.
@@ -72,9 +72,11 @@ def open_store(name: str, root: Path, report: Report | None = None) -> EventStor
     download = EVENT_SETS[name].download
     if download is None:
         raise DataError(
-            f"{name} is not in {root}: there is no {folder.name}. Run `torchapl data simulate {name} --root {root}`"
+            f"{name} is not in {root}: there is no {folder.name}. Run `torchapl data "
+            f"simulate {name} --root {root}`"
         )
     raise DataError(
-        f"{name} is not in {root}: there is neither {folder.name} nor {download.name}. Run `torchapl data fetch "
-        f"{name} --root {root}`, or download {download.url} elsewhere and put it into {root}"
+        f"{name} is not in {root}: there is neither {folder.name} nor {download.name}. Run "
+        f"`torchapl data fetch {name} --root {root}`, or download {download.url} elsewhere and put "
+        f"it into {root}"
     )

@@ -1,11 +1,12 @@
 """Batches of events from a store of any size: block shuffle, read-ahead, constant memory.
 
-An epoch visits the blocks of ``block_rows`` neighbouring rows in random order, gathers ``window_blocks`` of them into
-a window, and shuffles the rows of the window. The guarantee: every row comes exactly once an epoch; each window
-is a uniformly random set of blocks; within a window every order of its rows is equally likely. Rows of one
-block never stand further apart than a window, and that is the only difference from a full shuffle, which a table
-of at most one window (1,048,576 rows by default) gets. In a table sorted by class, the worst case, the signal share
-of a window deviates from that of the table by about ``0.5 / sqrt(window_blocks)``, 2 % by default.
+An epoch visits the blocks of ``block_rows`` neighbouring rows in random order, gathers
+``window_blocks`` of them into a window, and shuffles the rows of the window. The guarantee: every
+row comes exactly once an epoch; each window is a uniformly random set of blocks; within a window
+every order of its rows is equally likely. Rows of one block never stand further apart than a
+window, and that is the only difference from a full shuffle, which a table of at most one window
+(1,048,576 rows by default) gets. In a table sorted by class, the worst case, the signal share of a
+window deviates from that of the table by about ``0.5 / sqrt(window_blocks)``, 2 % by default.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class Window:
-    """Some blocks of the table: first row and length of each, and where their rows stand in the epoch."""
+    """Some blocks of the table: first row and length of each, and their place in the epoch."""
 
     blocks: list[tuple[int, int]]
     first: int
@@ -62,8 +63,8 @@ class EventBatches:
         columns: How many columns a row has.
         start: First row of the split.
         rows: Number of rows of the split.
-        slicing: Batch size and this rank's part. All ranks walk through the same windows (they share the page
-            cache), each builds its own rows of every global batch.
+        slicing: Batch size and this rank's part. All ranks walk through the same windows (they
+            share the page cache), each builds its own rows of every global batch.
         standardiser: Fitted on the training rows.
         seed: Shuffles by it; None keeps the order, for evaluation.
         device: Of the batches.
@@ -85,7 +86,7 @@ class EventBatches:
     slicing: Slicing
     standardiser: Standardiser
     seed: int | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device | str = "cpu"
     block_rows: int = 2048
     window_blocks: int = 512
 
@@ -122,7 +123,7 @@ class EventBatches:
         if self.seed is not None:
             order = torch.randperm(number, generator=generator(self.seed, epoch, "blocks"))
         windows, first = [], 0
-        for dealt in order.split(self.window_blocks):
+        for dealt in torch.split(order, self.window_blocks):
             offsets = [int(block) * self.block_rows for block in dealt]
             blocks = [
                 (self.start + offset, min(self.block_rows, self.rows - offset))

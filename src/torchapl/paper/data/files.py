@@ -94,13 +94,13 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Name the file and the remedy when a write fails: full disk, quota, size limit, no permission."""
+    """Name the file and the remedy when a write fails: full disk, quota, no permission."""
     try:
         yield
     except DataError:
         raise
     except OSError as error:
         raise DataError(
-            f"cannot write {path}: {error.strerror or error}; what was written is kept apart and resumed, "
-            "make room or take another --root"
+            f"cannot write {path}: {error.strerror or error}; what was written is kept apart "
+            "and resumed, make room or take another --root"
         ) from error

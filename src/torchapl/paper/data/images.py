@@ -28,7 +28,8 @@ class ImageBatches:
 
     Example:
         >>> images = torch.arange(5, dtype=torch.uint8).view(5, 1, 1, 1)
-        >>> batches = ImageBatches(images, torch.arange(5), Slicing(2), Affine(torch.zeros(1)), seed=0)
+        >>> keep = Affine(torch.zeros(1))
+        >>> batches = ImageBatches(images, torch.arange(5), Slicing(2), keep, seed=0)
         >>> len(batches), sorted(torch.cat([labels for _, labels in batches.epoch(3)]).tolist())
         (3, [0, 1, 2, 3, 4])
     """
@@ -52,7 +53,8 @@ class ImageBatches:
             order = torch.randperm(rows, generator=generator(self.seed, epoch, "order"))
             order = order.to(self.images.device)
             if self.augment:
-                # For the whole epoch at once: a batch's choices depend neither on `start` nor on the rank.
+                # For the whole epoch at once: a batch's choices depend neither on `start` nor on
+                # the rank.
                 choices = generator(self.seed, epoch, "augment")
                 draws = Draws.sample(rows, choices, self.images.device)
         for step in range(start, len(self)):

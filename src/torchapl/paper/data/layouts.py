@@ -1,4 +1,4 @@
-"""How the known event tables are laid out: columns, labels, missing values, which rows are the test set."""
+"""How the known event tables are laid out: columns, labels, missing values, test rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ class Layout:
         ignored: Columns of the file that are dropped.
         label_values: Text of the label column and what it means; empty if the column holds 0 and 1.
         missing: Value that stands for "does not exist" among the features.
-        names_fixed: Whether a file that names its columns must use these names. If not, any names will do,
-            as long as there is a label and the number of features is right. Where a file has no names (CSV without
-            header, plain NPY), its columns are the label, then the features.
+        names_fixed: Whether a file that names its columns must use these names. If not, any names
+            will do, as long as there is a label and the number of features is right. Where a file
+            has no names (CSV without header, plain NPY), its columns are the label, then the
+            features.
         rows: Rows of the complete set.
         test_rows: Rows at the end of the complete set that are its test set.
-        test_divisor: Of any other number of rows, the last ``rows // test_divisor`` are the test set.
+        test_divisor: Of any other number of rows, the last ``rows // test_divisor`` are the test
+            set.
     """
 
     features: tuple[str, ...]
@@ -119,7 +121,8 @@ LAYOUTS: Mapping[str, Layout] = {
         rows=5_000_000,
         test_rows=500_000,
     ),
-    # 10 low-level features, then 15 high-level ones; 10 of the paper's 80 million events are its test set.
+    # 10 low-level features, then 15 high-level ones; 10 of the paper's 80 million events are its
+    # test set.
     "htautau": Layout(
         features=(
             *(f"low_{number}" for number in range(10)),

@@ -1,4 +1,4 @@
-"""What happens to an image before the network: mean image, per-channel, or contrast and whitening."""
+"""What happens to an image before the network: mean image or per-channel scaling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_image_preprocessing(name: str) -> None:
 
 
 def mean_image(images: Tensor) -> Affine:
-    """Fit the paper's preprocessing: subtract the training set's mean image, keep the range 0 to 255.
+    """Fit the paper's preprocessing: subtract the mean image, keep the range 0 to 255.
 
     Example:
         >>> fit = mean_image(torch.tensor([[[[0, 4]]], [[[2, 8]]]], dtype=torch.uint8))
@@ -60,7 +60,7 @@ def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of x and of x^2 per pixel, exact sums in float64."""
     total = torch.zeros(images.shape[1:], dtype=torch.float64, device=images.device)
     squares = torch.zeros_like(total)
-    for chunk in images.split(_CHUNK):
+    for chunk in torch.split(images, _CHUNK):
         wide = chunk.double()
         total += wide.sum(0)
         squares += wide.square_().sum(0)

@@ -28,7 +28,7 @@ def read_table(path: Path, layout: Layout) -> Table:
 
 
 def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Table, float]]:
-    """Yield the rows in blocks of ``BLOCK_ROWS`` (the last is smaller), and how much of the file was read.
+    """Yield blocks of ``BLOCK_ROWS`` rows (the last is smaller), and the share of the file read.
 
     Args:
         path: The file; its suffix tells the format (.csv, .csv.gz, .parquet, .h5, .hdf5, .npy).
@@ -96,7 +96,7 @@ def choose_columns(names: Sequence[str], layout: Layout) -> list[str]:
 
 
 def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
-    """Put columns side by side as float32, with text labels as numbers and missing values as NaN."""
+    """Put columns side by side as float32; text labels become numbers, missing values NaN."""
     names = list(columns)
     position = len(layout.features)
     label = columns[names[position]]
@@ -193,7 +193,7 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
     with parquet.ParquetFile(path, pre_buffer=False) as file:
         wanted = choose_columns(file.schema_arrow.names, layout)
         total, row = max(file.metadata.num_rows, 1), 0
-        groups = []
+        groups: list[int] = []
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             # Whole row groups before the first wanted row are never read.
@@ -259,13 +259,13 @@ class _Column:
 
 
 def _numbered(table: Any, layout: Layout, label: Any = None) -> dict[str, Any]:
-    """Name the columns of a plain table: the label first, unless it comes apart, then the features."""
+    """Name the columns of a plain table: the label (unless it comes apart), the features."""
     first = 0 if label is not None else 1
     expected = len(layout.features) + first
     if table.ndim != 2 or table.shape[1] != expected or table.dtype.kind not in "fiub":
         raise DataError(
-            f"is a table of shape {table.shape} and type {table.dtype}, expected numbers in {expected} columns: "
-            "the label, then the features"
+            f"is a table of shape {table.shape} and type {table.dtype}, expected numbers in "
+            f"{expected} columns: the label, then the features"
         )
     if layout.extras:
         raise DataError("has no column names, which this set needs for its weights")

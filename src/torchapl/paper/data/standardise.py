@@ -20,8 +20,8 @@ class Standardiser:
     """Maps features to ``(x - shift) * scale``; a missing one (NaN) counts as the training mean.
 
     Attributes:
-        missing: What stands for a missing value afterwards, or None if the training rows miss none and NaN is
-            no value of this table.
+        missing: What stands for a missing value afterwards, or None if the training rows miss none
+            and NaN is no value of this table.
     """
 
     shift: Tensor
@@ -49,9 +49,10 @@ def fit(
 ) -> Standardiser:
     """Fit a standardiser to the statistics of the training rows.
 
-    ``"standard"`` gives every feature mean 0 and deviation 1. ``"physics"`` is the rule of Baldi, Sadowski and
-    Whiteson: a feature with negative values is standardised so; one without, whose maximum exceeds 1, is divided by
-    its mean; one within 0 and 1 is left alone. A constant feature is only shifted.
+    ``"standard"`` gives every feature mean 0 and deviation 1. ``"physics"`` is the rule of Baldi,
+    Sadowski and Whiteson: a feature with negative values is standardised so; one without, whose
+    maximum exceeds 1, is divided by its mean; one within 0 and 1 is left alone. A constant feature
+    is only shifted.
 
     Args:
         statistics: Of the training rows; columns beyond the features are ignored.

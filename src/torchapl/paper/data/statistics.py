@@ -39,7 +39,7 @@ class Statistics:
 
     @classmethod
     def of(cls, block: npt.NDArray[np.float32]) -> Statistics:
-        """Measure one block of rows; 16k rows at a time stay in the cache and bound the float64 copy."""
+        """Measure one block of rows, 16k at a time: they stay in the cache as float64."""
         total = cls.empty(block.shape[1])
         for first in range(0, len(block), 16384):
             total = total.plus(cls._of_piece(block[first : first + 16384].astype(np.float64)))

@@ -1,9 +1,10 @@
 """Event tables of any size on disk: one float32 matrix, read by row range, and its writer.
 
-A store is a folder: ``events.f32`` (little-endian rows, features first, then the label, then extra columns such
-as weights), ``blocks.jsonl`` (per block of rows: SHA-256 and column statistics) and ``store.json`` (columns, row
-count, source, and the SHA-256 of ``blocks.jsonl``, so that one number vouches for everything). It is written as
-``NAME.partial`` and renamed when complete, so a folder with the final name is never half-written.
+A store is a folder: ``events.f32`` (little-endian rows, features first, then the label, then extra
+columns such as weights), ``blocks.jsonl`` (per block of rows: SHA-256 and column statistics) and
+``store.json`` (columns, row count, source, and the SHA-256 of ``blocks.jsonl``, so that one number
+vouches for everything). It is written as ``NAME.partial`` and renamed when complete, so a folder
+with the final name is never half-written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def store_folder(root: Path, name: str) -> Path:
 
 
 class EventStore:
-    """A finished store, opened for reading; cheap to open, safe to share between threads and processes.
+    """A finished store, opened for reading; safe to share between threads and processes.
 
     Args:
         folder: The store. A missing or damaged one raises :class:`DataError`.
@@ -131,7 +132,7 @@ class EventStore:
 
         Reading, unlike mapping, leaves no page of the file in this process: memory stays constant.
         """
-        view = memoryview(out).cast("B")
+        view = out.reshape(-1).view(np.uint8).data
         position = start * self.row_bytes
         while view:
             got = os.preadv(self._file, [view], position)
@@ -142,7 +143,7 @@ class EventStore:
             view, position = view[got:], position + got
 
     def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
-        """Return the column statistics of rows ``start`` to ``stop``, from those of the blocks inside."""
+        """Return the column statistics of some rows, from those of the blocks among them."""
         stop = self.rows if stop is None else stop
         parts, first = [], 0
         for _, block in self._blocks:
@@ -154,15 +155,15 @@ class EventStore:
         return total(parts, len(self.columns))
 
     def verify(self, advance: Callable[[int], None] | None = None) -> None:
-        """Compare every block with its checksum; a :class:`DataError` names the first damaged rows."""
+        """Compare every block with its checksum; an error names the first damaged rows."""
         first = 0
         for expected, block in self._blocks:
             out = np.empty((block.rows, len(self.columns)), dtype="<f4")
             self.read(first, out)
-            if hashlib.sha256(memoryview(out).cast("B")).hexdigest() != expected:
+            if hashlib.sha256(out.view(np.uint8).data).hexdigest() != expected:
                 raise DataError(
-                    f"{self._events}: rows {first} to {first + block.rows - 1} do not match their checksum; "
-                    "make the store anew"
+                    f"{self._events}: rows {first} to {first + block.rows - 1} do not match "
+                    "their checksum; make the store anew"
                 )
             first += block.rows
             if advance is not None:

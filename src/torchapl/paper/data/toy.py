@@ -10,7 +10,7 @@ from torchapl.paper.data.store import Table
 
 
 def toy_images(rows: int, *, classes: int = 10, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return bytes ``(rows, 3, 32, 32)`` and classes: one coarse pattern per class under heavy noise.
+    """Return bytes ``(rows, 3, 32, 32)`` and classes: a coarse pattern per class under noise.
 
     Example:
         >>> images, labels = toy_images(4)
@@ -28,9 +28,10 @@ def toy_images(rows: int, *, classes: int = 10, seed: int = 0) -> tuple[Tensor, 
 
 
 def toy_events(rows: int, *, features: int = 25, seed: int = 0) -> Table:
-    """Return float32 rows of features and a label; signal and background differ in a non-linear way.
+    """Return float32 rows of features and a label, which depends on them non-linearly.
 
-    A third of the features are energies (positive, of order 50), a third angles, a third fractions between 0 and 1.
+    A third of the features are energies (positive, of order 50), a third angles, a third fractions
+    between 0 and 1.
 
     Example:
         >>> toy_events(3, features=6).shape

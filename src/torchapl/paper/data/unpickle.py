@@ -1,8 +1,8 @@
 """Reads the pickled form of CIFAR without running anything a pickle could name.
 
-Unpickling calls whatever the file asks for. Here the three names that the official files use resolve to inert
-records, every other name is refused, and the array is built afterwards from checked bytes. Not even NumPy's own
-constructors are reachable.
+Unpickling calls whatever the file asks for. Here the three names that the official files use
+resolve to inert records, every other name is refused, and the array is built afterwards from
+checked bytes. Not even NumPy's own constructors are reachable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchapl.paper.data.files import DataError
 
 
 class _Record:
-    """Stands for ``numpy.ndarray`` or ``numpy.dtype``: remembers what it was given, does nothing."""
+    """Stands for ``numpy.ndarray`` or ``numpy.dtype``: remembers its arguments, does nothing."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -42,7 +42,8 @@ class _Restricted(pickle.Unpickler):
             return _ADMITTED[module, name]
         except KeyError:
             raise DataError(
-                f"refused: the pickle asks for {module}.{name}, which no CIFAR file needs; it is not to be trusted"
+                f"refused: the pickle asks for {module}.{name}, which no CIFAR file "
+                "needs; it is not to be trusted"
             ) from None
 
     def persistent_load(self, pid: object) -> Any:
@@ -57,7 +58,8 @@ def read_pickled(content: bytes, label_key: str) -> tuple[npt.NDArray[np.uint8],
         label_key: ``"labels"`` (CIFAR-10) or ``"fine_labels"`` (CIFAR-100).
 
     Raises:
-        DataError: The pickle is damaged, asks for anything but plain arrays, or holds something else.
+        DataError: The pickle is damaged, asks for anything but plain arrays, or holds something
+            else.
     """
     try:
         batch = _Restricted(io.BytesIO(content), encoding="bytes").load()

@@ -1,7 +1,8 @@
-"""Global contrast normalisation and ZCA whitening, as maxout, network in network and probout used them.
+"""Global contrast normalisation and ZCA whitening, as maxout, NIN and probout used them.
 
-Each image loses its mean and is scaled to length 55; then all are centred and multiplied by
-``(C + 0.1 I)^(-1/2)``, C being the covariance of the training images (Goodfellow et al. 2013; constants of pylearn2).
+Each image loses its mean and is scaled to length 55; then all are centred and multiplied by ``(C +
+0.1 I)^(-1/2)``, C being the covariance of the training images (Goodfellow et al. 2013; constants of
+pylearn2).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def fit_whitening(images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean row and the whitening matrix of the training images."""
     size = images[0].numel()
     mean = torch.zeros(size, dtype=torch.float64)
-    for chunk in images.split(_CHUNK):
+    for chunk in torch.split(images, _CHUNK):
         mean += normalise_contrast(chunk).double().sum(0)
     mean /= len(images)
     covariance = torch.zeros(size, size, dtype=torch.float64)
-    for chunk in images.split(_CHUNK):
+    for chunk in torch.split(images, _CHUNK):
         rows = normalise_contrast(chunk) - mean.float()
         covariance += (rows.T @ rows).double()
     covariance /= len(images)

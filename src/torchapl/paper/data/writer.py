@@ -1,4 +1,4 @@
-"""Writes an event store block by block; an interrupted writer goes on after its last whole block."""
+"""Writes an event store block by block; an interrupted writer is resumed after the last one."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _PLAN = "plan.json"
 class EventStoreWriter:
     """Appends blocks of events to a store that appears under its name only when complete.
 
-    A new writer for the same folder, columns and source resumes: ``blocks`` and ``rows`` say what is there already,
-    and the caller goes on with the block of number ``blocks``.
+    A new writer for the same folder, columns and source resumes: ``blocks`` and ``rows`` say what
+    is there already, and the caller goes on with the block of number ``blocks``.
 
     Args:
         folder: Of the finished store, see :func:`store_folder`; must not exist yet.
         columns: Names of the columns: the features, then ``label``, then extra ones.
         label: Name of the column with 0 (background) and 1 (signal).
-        source: Where the events come from, as plain JSON. It is stored with them, and only a writer with an equal
-            source resumes: put the seed and all settings there.
+        source: Where the events come from, as plain JSON. It is stored with them, and only a writer
+            with an equal source resumes: put the seed and all settings there.
         allow_missing: Whether features may be NaN. Infinities never may.
 
     Example:
@@ -120,8 +120,8 @@ class EventStoreWriter:
         if plan.exists():
             if json.loads(plan.read_bytes()) != self._plan:
                 raise DataError(
-                    f"{self._partial} was begun from another source or with other columns (see {_PLAN} in it); "
-                    "remove it to begin anew"
+                    f"{self._partial} was begun from another source or with other columns (see "
+                    f"{_PLAN} in it); remove it to begin anew"
                 )
             return
         for name in (EVENTS, BLOCKS):
@@ -148,7 +148,8 @@ class EventStoreWriter:
         """Add rows, of shape ``(n, columns)``; on return they survive a crash.
 
         Raises:
-            ValueError: A value is infinite, or NaN where that is not allowed; names the column and the row.
+            ValueError: A value is infinite, or NaN where that is not allowed; names the column and
+                the row.
             DataError: The disk is full or fails. The block counts as not written.
         """
         if block.ndim != 2 or block.shape[1] != len(self.columns):
@@ -158,7 +159,7 @@ class EventStoreWriter:
         with np.errstate(over="ignore"):  # what overflows is reported as infinite, with its place
             block = np.ascontiguousarray(block, dtype="<f4")
         self._check_values(block)
-        data = memoryview(block).cast("B")
+        data = block.reshape(-1).view(np.uint8).data
         record = {"sha256": hashlib.sha256(data).hexdigest(), **Statistics.of(block).to_json()}
         before = self._events.tell(), self._journal.tell()
         try:
@@ -177,7 +178,8 @@ class EventStoreWriter:
         self.rows += len(block)
 
     def _check_values(self, block: Table) -> None:
-        # The sum of a block is finite unless a value is not (or it overflows, which the search then clears).
+        # The sum of a block is finite unless a value is not (or it overflows, which the search then
+        # clears).
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(block.sum(dtype=np.float64)):
                 return
@@ -187,7 +189,8 @@ class EventStoreWriter:
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise ValueError(
-                f"column {self.columns[column]!r} is {block[row, column]} in row {self.rows + int(row)}; "
+                f"column {self.columns[column]!r} is {block[row, column]} in row "
+                f"{self.rows + int(row)}; "
                 "values must be finite"
                 + (" or, for features, missing" if self.allow_missing else "")
             )
