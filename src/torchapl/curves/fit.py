@@ -1,0 +1,270 @@
+"""The best unit for a given function: hinge positions and slopes together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchapl.curves import squares, tube
+from torchapl.curves.affine import AffineAPL, build
+from torchapl.modules import APL
+from torchapl.theorem import AffineForm, affine_form
+
+Norm = Literal["uniform", "squares"]
+ScalarFunction = Callable[[Tensor], Tensor]
+
+# A hinge right of the interval makes its last segment something other than x; this many widths away
+# at most, so that slopes stay moderate.
+REACH = 4.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A unit that approximates a function: ``scale * h(x - center) + skip * x + shift``.
+
+    Attributes:
+        slope: The hinges' slopes of h, of shape ``(S,)``, float64.
+        offset: Their positions.
+        scale: 1 for a plain unit.
+        shift: 0 for a plain unit.
+        skip: 0 for a plain unit.
+        center: 0 for a plain unit.
+        interval: Where function and unit were compared.
+        max_error: Largest difference there.
+        rms_error: Root of the mean squared difference there.
+    """
+
+    slope: Tensor
+    offset: Tensor
+    scale: float
+    shift: float
+    skip: float
+    center: float
+    interval: tuple[float, float]
+    max_error: float
+    rms_error: float
+
+    @property
+    def form(self) -> AffineForm:
+        """The numbers of the curve alone."""
+        return AffineForm(self.slope, self.offset, self.scale, self.shift, self.skip, self.center)
+
+    def module(
+        self,
+        unit_shape: int | Sequence[int] = (),
+        unit_dim: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> APL | AffineAPL:
+        """Return units that all start as this curve; an :class:`APL` wherever that suffices."""
+        return build(self.form, unit_shape, unit_dim, device=device, dtype=dtype)
+
+
+def fit(
+    function: ScalarFunction,
+    num_hinges: int,
+    interval: tuple[float, float],
+    *,
+    norm: Norm = "uniform",
+    affine: bool | None = None,
+    tolerance: float | None = None,
+) -> Fit:
+    """Return the unit with ``num_hinges`` hinges that is nearest to a function on an interval.
+
+    Positions and slopes of the hinges are optimised together. The result of the uniform norm is the
+    global optimum up to the resolution of the samples; that of least squares is the best of several
+    descents. Outside the interval the unit continues along straight lines, a plain one eventually
+    along x.
+
+    Args:
+        function: Maps a float64 tensor of any shape to one of the same shape, element by element.
+        num_hinges: The S of the unit.
+        interval: Where the function is approximated.
+        norm: ``"uniform"`` minimises the largest error, ``"squares"`` the mean squared error.
+        affine: Whether the unit may have an affine map around it (:class:`AffineAPL`), which gives
+            it three more numbers and any right slope. By default only where the function does not
+            itself approach x on the right.
+        tolerance: The largest error that is acceptable, if any: an error is raised where
+            ``num_hinges`` are too few.
+
+    Example:
+        >>> silu = fit(F.silu, num_hinges=4, interval=(-8.0, 8.0))
+        >>> print(f"{silu.max_error:.3f}")
+        0.050
+        >>> silu.module(unit_shape=64)
+        APL((64,), num_hinges=4, unit_dim=1)
+        >>> fit(torch.tanh, num_hinges=4, interval=(-3.0, 3.0)).module().scale.item() != 1.0
+        True
+    """
+    _check_arguments(num_hinges, interval, norm, tolerance)
+    x, y = _sample(function, interval, num_hinges)
+    plain = _approaches_x(function, interval) if affine is None else not affine
+    uniform = _uniform(x, y, num_hinges, plain)
+    knots, slopes, intercept = (
+        uniform if norm == "uniform" else _squares(x, y, num_hinges, plain, uniform.knots)
+    )
+    knots, slopes = _without_rounding(knots, slopes, x, y)
+    if plain:
+        form = AffineForm(slopes.diff(), knots, 1.0, 0.0, 0.0, 0.0)
+    else:
+        form = affine_form(knots, slopes, intercept)
+    form = _with_spare_hinges(form, num_hinges, interval)
+    max_error, rms_error = _errors(function, form, interval)
+    if tolerance is not None and max_error > tolerance:
+        raise ValueError(
+            f"num_hinges={num_hinges} are too few for tolerance={tolerance:g} on {interval}: "
+            f"the best unit errs by {max_error:.3g}"
+        )
+    return Fit(*form, interval=interval, max_error=max_error, rms_error=rms_error)
+
+
+class _Pieces(NamedTuple):
+    """A continuous piecewise-linear function; the intercept is that of the last segment."""
+
+    knots: Tensor
+    slopes: Tensor
+    intercept: float
+
+
+def _sample(
+    function: ScalarFunction, interval: tuple[float, float], num_hinges: int
+) -> tuple[Tensor, Tensor]:
+    x = torch.linspace(*interval, max(2049, 64 * num_hinges + 1), dtype=torch.float64)
+    if interval[0] < 0 < interval[1]:
+        # The unit's own kink is at 0: the error may be largest there.
+        x[x.abs().argmin()] = 0.0
+    return x, _values(function, x)
+
+
+def _values(function: ScalarFunction, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = function(x)
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        raise ValueError(
+            "function must map a tensor to a tensor of the same shape, gave "
+            f"{tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__} for {tuple(x.shape)}"
+        )
+    if not y.isfinite().all():
+        where = float(x[~y.isfinite()][0])
+        raise ValueError(f"function must be finite on the interval, it is not at {where:g}")
+    return y.to(torch.float64)
+
+
+def _approaches_x(function: ScalarFunction, interval: tuple[float, float]) -> bool:
+    """Tell whether the function is x far right of the interval, like an APL unit."""
+    width = interval[1] - interval[0]
+    far = max(interval[1], 0.0) + 100 * width * torch.tensor([1.0, 2.0], dtype=torch.float64)
+    with torch.no_grad():
+        return bool(((function(far) - far).abs() <= 1e-3 * width).all())
+
+
+def _uniform(x: Tensor, y: Tensor, num_hinges: int, plain: bool) -> _Pieces:
+    if not plain:
+        _, lines = tube.best_lines(x.tolist(), y.tolist(), links=num_hinges + 2)
+        return _pieces(lines)
+    # Less max(0, x) the unit is 0 on the right. There, mirrored, begins the way through the tube,
+    # with a gate far outside that keeps the first hinge within reach.
+    rest = y - x.clamp(min=0)
+    far = x[-1] + REACH * (x[-1] - x[0])
+    _, lines = tube.best_lines(
+        torch.cat([-far[None], -x.flip(0)]).tolist(),
+        torch.cat([rest.new_zeros(1), rest.flip(0)]).tolist(),
+        links=num_hinges + 1,
+        start=tube.Line(0.0, 0.0),
+    )
+    return _pieces([tube.Line(-slope, intercept) for slope, intercept in reversed(lines)])
+
+
+def _pieces(lines: list[tube.Line]) -> _Pieces:
+    knots = [(f.intercept - g.intercept) / (g.slope - f.slope) for f, g in pairwise(lines)]
+    slopes = [line.slope for line in lines]
+    return _Pieces(_double(knots), _double(slopes), lines[-1].intercept)
+
+
+def _squares(x: Tensor, y: Tensor, num_hinges: int, plain: bool, start: Tensor) -> _Pieces:
+    low, high = float(x[0]), float(x[-1])
+    width = high - low
+
+    def basis(knots: Tensor) -> tuple[Tensor, Tensor]:
+        gap = knots - x[:, None]
+        hinges, active = gap.clamp(min=0), (gap > 0).to(x)
+        if plain:
+            return hinges, active
+        return torch.cat([torch.ones_like(x)[:, None], x[:, None], hinges], 1), active
+
+    count = num_hinges if plain else num_hinges + 1
+    target = y - x.clamp(min=0) if plain else y
+    starts = squares.starts(x, target, count)
+    if start.numel() == count:
+        starts.append(start)
+    knots = squares.best_knots(
+        x, target, starts, basis, (low, high + REACH * width if plain else high)
+    )
+    heights = squares.solve(basis(knots)[0], target)
+    jumps = heights[-count:]
+    intercept, right = (0.0, 0.0) if plain else (float(heights[0]), float(heights[1]))
+    slopes = right - torch.cat([jumps.flip(0).cumsum(0).flip(0), jumps.new_zeros(1)])
+    return _Pieces(knots, slopes, intercept)
+
+
+def _without_rounding(knots: Tensor, slopes: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop kinks, and a right slope, that are rounding alone: the affine form divides by them."""
+    negligible = 1e-12 * y.abs().max() / (x[-1] - x[0])
+    jumps = slopes.diff()
+    kept = jumps.abs() > negligible
+    right = torch.where(slopes[-1:].abs() > negligible, slopes[-1:], 0.0)
+    bends = jumps[kept].flip(0).cumsum(0).flip(0)
+    return knots[kept], torch.cat([right - bends, right])
+
+
+def _with_spare_hinges(
+    form: AffineForm, num_hinges: int, interval: tuple[float, float]
+) -> AffineForm:
+    """Fill up with hinges without slope, distinct from each other and from those in use."""
+    spare = num_hinges - form.slope.numel()
+    if not spare:
+        return form
+    places = torch.linspace(*interval, num_hinges + 2, dtype=torch.float64)[1:-1] - form.center
+    free = places[~torch.isin(places, form.offset)][:spare]
+    return form._replace(
+        slope=torch.cat([form.slope, torch.zeros_like(free)]),
+        offset=torch.cat([form.offset, free]),
+    )
+
+
+def _errors(
+    function: ScalarFunction, form: AffineForm, interval: tuple[float, float]
+) -> tuple[float, float]:
+    low, high = interval
+    even = torch.linspace(low, high, 20_001, dtype=torch.float64)
+    difference = _values(function, even) - form.evaluate(even)
+    kinks = torch.cat([form.offset, form.offset.new_zeros(1)]) + form.center
+    kinks = kinks.clamp(low, high)
+    at_kinks = _values(function, kinks) - form.evaluate(kinks)
+    largest = torch.cat([difference, at_kinks]).abs().max()
+    return float(largest), float(difference.square().mean().sqrt())
+
+
+def _check_arguments(
+    num_hinges: int, interval: tuple[float, float], norm: str, tolerance: float | None
+) -> None:
+    if num_hinges < 1:
+        raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
+    low, high = interval
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"interval must be finite and ascending, got {interval}")
+    if norm not in ("uniform", "squares"):
+        raise ValueError(f"norm must be 'uniform' or 'squares', got {norm!r}")
+    if tolerance is not None and not tolerance >= 0:
+        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+
+
+def _double(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
