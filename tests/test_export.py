@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 import torch
-from cases import CASES, Case
 from torch import Tensor, nn
 
+from cases import CASES, Case
 from torchapl import APL, apl, init
 
 all_cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -54,11 +54,19 @@ def test_exported_program_is_saved_and_takes_any_batch() -> None:
     torch.testing.assert_close(loaded(other), net(other))
 
 
+# The exporter takes seconds for each: one of every geometry, layouts are lost on the way anyway.
 @pytest.mark.slow
-@all_cases
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in CASES
+        if case.layout == "contiguous" and 0 not in case.input_shape and case.hinges != 2
+    ]
+    + [case for case in CASES if case.name in ("per layer", "last axis", "middle axes", "scalar")],
+    ids=lambda case: case.name,
+)
 def test_onnx_runs_equal(case: Case) -> None:
-    if 0 in case.input_shape:
-        pytest.skip("onnxruntime has no tensors without elements in some of these operators")
     unit, x = Unit(case), case.make()[0].contiguous()
     assert_runs_equal(unit, x)
 
