@@ -1,0 +1,67 @@
+#include "geometry.h"
+
+#include <algorithm>
+
+namespace torchapl {
+
+bool Geometry::permuted() const {
+  return !std::is_sorted(unit_order.begin(), unit_order.end());
+}
+
+Geometry find_geometry(
+    const std::vector<int64_t>& sizes,
+    const std::vector<int64_t>& strides,
+    int64_t unit_dim,
+    int64_t unit_dims) {
+  const int64_t dims = static_cast<int64_t>(sizes.size());
+  const auto is_unit = [&](int64_t d) { return unit_dim <= d && d < unit_dim + unit_dims; };
+  Geometry geometry;
+
+  // Axes in the order of memory. Those of size one keep the place that their neighbours give them.
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < dims; ++d) {
+    if (sizes[d] != 1) {
+      order.push_back(d);
+    } else if (is_unit(d)) {
+      geometry.unit_order.push_back(d - unit_dim);
+    }
+  }
+  const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  if (!empty) {
+    std::stable_sort(order.begin(), order.end(), [&](int64_t left, int64_t right) {
+      return strides[left] > strides[right];
+    });
+    int64_t expected = 1;
+    for (auto d = order.rbegin(); d != order.rend(); ++d) {
+      geometry.direct = geometry.direct && strides[*d] == expected;
+      expected *= sizes[*d];
+    }
+  }
+
+  int64_t* extent = &geometry.outer;
+  for (const int64_t d : order) {
+    if (is_unit(d)) {
+      geometry.direct = geometry.direct && extent != &geometry.inner;
+      extent = &geometry.units;
+      geometry.unit_order.push_back(d - unit_dim);
+    } else if (extent == &geometry.units) {
+      extent = &geometry.inner;
+    }
+    *extent *= sizes[d];
+  }
+  if (geometry.units == 1) {
+    geometry.inner *= geometry.outer;
+    geometry.outer = 1;
+  }
+  // Axes of size one can be listed anywhere: sorting them in keeps an unpermuted order recognisable.
+  std::vector<int64_t> longer;
+  for (const int64_t axis : geometry.unit_order) {
+    if (sizes[unit_dim + axis] != 1) longer.push_back(axis);
+  }
+  if (std::is_sorted(longer.begin(), longer.end())) {
+    std::sort(geometry.unit_order.begin(), geometry.unit_order.end());
+  }
+  return geometry;
+}
+
+}  // namespace torchapl

@@ -1,0 +1,29 @@
+// How a tensor is seen by the kernels: a pure function of sizes and strides, in 64-bit arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace torchapl {
+
+// The memory of a tensor as (outer, units, inner), C-contiguous.
+struct Geometry {
+  int64_t outer = 1;
+  int64_t units = 1;
+  int64_t inner = 1;
+  // False where the memory has holes, overlaps, or foreign axes between those of the units.
+  bool direct = true;
+  // The axes of the units (0 = first axis of unit_shape), outermost in memory first.
+  std::vector<int64_t> unit_order;
+
+  bool permuted() const;
+};
+
+// Strides of axes of size one, and all strides of an empty tensor, have no meaning and are ignored.
+Geometry find_geometry(
+    const std::vector<int64_t>& sizes,
+    const std::vector<int64_t>& strides,
+    int64_t unit_dim,
+    int64_t unit_dims);
+
+}  // namespace torchapl

@@ -1,0 +1,84 @@
+// How the work is cut into tasks: pure functions of the sizes, never of the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace torchapl {
+
+// A task has at least about this many elements; torch's own kernels use the same order of magnitude.
+constexpr int64_t GRAIN = 16384;
+// More tasks than threads even out the load; more partial sums than this cost memory traffic.
+constexpr int64_t MOST_TASKS = 128;
+// Rows shorter than this go by columns, where a vector may span several rows.
+constexpr int64_t SHORTEST_ROW = 64;
+// Elements that are handled at a time: x, g and dx of them fit the first-level cache.
+constexpr int64_t STRIP = 1024;
+
+inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+inline int64_t round_up(int64_t value, int64_t to) { return divide_up(value, to) * to; }
+
+inline int64_t task_budget(int64_t elements) {
+  return std::clamp<int64_t>(elements / GRAIN, 1, MOST_TASKS);
+}
+
+// A task is a chunk of outer indices, a range of units and a segment of the inner axis.
+struct RowPlan {
+  int64_t merge;  // outer indices whose rows of one unit are handled together
+  int64_t chunk, chunks;
+  int64_t range, ranges;
+  int64_t segment, segments;
+
+  RowPlan(int64_t outer, int64_t units, int64_t inner) {
+    const int64_t budget = task_budget(outer * units * inner);
+    merge = std::clamp<int64_t>(STRIP / inner, 1, outer);
+    ranges = std::clamp<int64_t>(units * inner / GRAIN, 1, std::min(units, budget));
+    range = divide_up(units, ranges);
+    ranges = divide_up(units, range);
+    chunks = std::clamp<int64_t>(divide_up(budget, ranges), 1, divide_up(outer, merge));
+    chunk = round_up(divide_up(outer, chunks), merge);
+    chunks = divide_up(outer, chunk);
+    segments = std::clamp<int64_t>(divide_up(budget, ranges * chunks), 1, divide_up(inner, GRAIN));
+    segment = round_up(divide_up(inner, segments), STRIP);
+    segments = divide_up(inner, segment);
+  }
+
+  int64_t tasks() const { return chunks * ranges * segments; }
+};
+
+// The memory as a matrix whose columns each belong to one unit. A task is a block of columns, which holds
+// whole units, and a chunk of rows.
+struct ColumnPlan {
+  int64_t repeat;   // outer indices side by side in one row of the matrix
+  int64_t columns;  // of the matrix
+  int64_t rows;     // complete ones
+  int64_t ragged;   // columns of one more, incomplete row
+  int64_t block, blocks;
+  int64_t chunk, chunks;
+
+  ColumnPlan(int64_t outer, int64_t units, int64_t inner, int64_t hinges, int64_t item_size) {
+    // The hinges and the sums of a block of columns share the first-level cache with the data.
+    const int64_t widest =
+        std::clamp<int64_t>(24576 / (4 * hinges * item_size) / 16 * 16, SHORTEST_ROW, 1024);
+    const int64_t period = units * inner;
+    repeat = std::clamp<int64_t>(widest / period, 1, outer);
+    columns = repeat * period;
+    rows = outer / repeat;
+    ragged = outer % repeat * period;
+    if (columns <= widest) {
+      block = columns;
+    } else {
+      const int64_t step = inner == 1 ? 16 : inner;
+      block = round_up(divide_up(columns, divide_up(columns, widest)), step);
+    }
+    blocks = divide_up(columns, block);
+    const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
+    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, 16))), 4);
+    chunks = divide_up(rows, chunk);
+  }
+
+  int64_t tasks() const { return blocks * chunks; }
+};
+
+}  // namespace torchapl

@@ -1,0 +1,55 @@
+// The instruction set of every machine of the target: SSE2 on x86-64, NEON on ARM.
+#include "primitives.h"
+
+#include <c10/util/Half.h>
+
+#define INLINE inline __attribute__((always_inline))
+#define TORCHAPL_BYTES 16
+
+namespace torchapl {
+namespace {
+
+#include "vectors.inc"
+
+template <typename T>
+INLINE V<T> load_some(const T* p, int64_t n) {
+  T lanes[W<T>] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+
+template <typename T>
+INLINE void store_some(T* p, V<T> v, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+INLINE double lane_sum(V<float> v) {
+  return (static_cast<double>(v[0]) + v[1]) + (static_cast<double>(v[2]) + v[3]);
+}
+
+INLINE double lane_sum(V<double> v) {
+  return v[0] + v[1];
+}
+
+INLINE V<float> widen_float16(Halves halves) {
+  V<float> v = {};
+  for (int i = 0; i < 4; ++i) v[i] = c10::Half(halves[i], c10::Half::from_bits());
+  return v;
+}
+
+INLINE Halves narrow_float16(V<float> v) {
+  Halves halves = {};
+  for (int i = 0; i < 4; ++i) halves[i] = c10::Half(v[i]).x;
+  return halves;
+}
+
+#include "hinge.inc"
+#include "rows.inc"
+#include "columns.inc"
+#include "convert.inc"
+
+}  // namespace
+
+const Capability baseline = {"baseline", primitives<float>(), primitives<double>(), {widen, narrow}};
+
+}  // namespace torchapl

@@ -1,0 +1,275 @@
+"""The C++ kernels: every law over every case, precision, layout and instruction set."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from accuracy import assert_as_accurate_as_eager, assert_gradients, assert_values
+from cases import CASES, DTYPES, Case, lay_out
+from torchapl import reference
+from torchapl.ops import apl_operator, backward_operator
+
+_C = pytest.importorskip("torchapl.ops._C", reason="the package was built without its kernels")
+
+MASKS = [mask for mask in itertools.product((True, False), repeat=3) if any(mask)]
+
+
+@pytest.fixture(params=_C.capabilities())
+def capability(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = _C.capability()
+    _C.set_capability(request.param)
+    yield request.param
+    _C.set_capability(before)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def make(case: Case, **options: object) -> tuple[Tensor, Tensor, Tensor, int]:
+    x, a, b, _ = case.make(**options)
+    return x, a, b, case.normal_dim
+
+
+def normal(shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int, hinges: int = 2):
+    """Return arguments of the operator with ordinary, unrounded values."""
+    return (
+        torch.randn(shape),
+        0.5 * torch.randn(hinges, *units),
+        0.5 * torch.randn(hinges, *units),
+        unit_dim,
+    )
+
+
+def check(grad: Tensor, arguments: tuple[Tensor, Tensor, Tensor, int]) -> None:
+    assert_values(apl_operator(*arguments), arguments)
+    assert_gradients(backward_operator(grad, *arguments, (True,) * 3), grad, arguments)
+
+
+@pytest.mark.usefixtures("capability", "nan_filled_outputs")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_as_accurate_as_eager(case: Case, dtype: torch.dtype) -> None:
+    arguments = make(case, dtype=dtype)
+    output = apl_operator(*arguments)
+    assert_values(output, arguments)
+    like = torch.empty_like(arguments[0])
+    assert output.dtype == dtype
+    assert output.stride() == like.stride()
+
+    grad = torch.randn(like.shape).to(dtype)
+    grads = backward_operator(grad, *arguments, (True, True, True))
+    assert_gradients(grads, grad, arguments)
+    assert grads[0].stride() == like.stride()
+    assert all(result.is_contiguous() for result in grads[1:])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parameter_dtype"),
+    [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["per channel", "per position", "channels last per position"])
+def test_parameters_of_another_precision(
+    name: str, dtype: torch.dtype, parameter_dtype: torch.dtype
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    arguments = make(case, dtype=dtype, parameter_dtype=parameter_dtype)
+    check(torch.randn(case.input_shape).to(dtype), arguments)
+
+
+@pytest.mark.usefixtures("capability", "nan_filled_outputs")
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "name", ["per channel", "dense", "few units long maps", "many rows few units"]
+)
+def test_only_what_is_asked_for(
+    name: str, mask: tuple[bool, bool, bool], dtype: torch.dtype
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    arguments = make(case, dtype=dtype)
+    grad = torch.randn(case.input_shape).to(dtype)
+    grads = backward_operator(grad, *arguments, mask)
+    assert_gradients(grads, grad, arguments, mask)
+    assert all(result.shape == (0,) for result, on in zip(grads, mask, strict=True) if not on)
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("hinges", [*range(1, 12), 17])
+@pytest.mark.parametrize(
+    ("shape", "units", "unit_dim"),
+    [((3, 2, 9, 9), (2,), 1), ((5, 67), (67,), 1), ((9, 6, 7), (6,), 1), ((130, 21), (21,), 1)],
+)
+def test_any_number_of_hinges(
+    shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int, hinges: int
+) -> None:
+    check(torch.randn(shape), normal(shape, units, unit_dim, hinges))
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize(
+    ("shape", "units", "unit_dim"),
+    [
+        ((3, 5, 14, 14), (5,), 1),  # rows that end within a vector
+        ((2, 3, 33, 37), (3,), 1),  # rows longer than a strip
+        ((1, 1, 3, 70001), (), 0),  # one unit, several tasks
+        ((70001, 3), (3,), 1),  # many short rows side by side, one of them incomplete
+        ((40, 129, 7), (129,), 1),
+        ((33, 17, 7, 7), (17,), 1),
+        ((300, 1111), (1111,), 1),
+        ((1, 50021), (50021,), 1),
+        ((1, 3, 224, 224), (3,), 1),
+        ((257, 8, 8, 8), (8,), 1),
+    ],
+)
+def test_odd_sizes(shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int) -> None:
+    check(torch.randn(shape), normal(shape, units, unit_dim))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(10_000_000,), (10_000_000, 2)])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_ten_million_elements_per_unit(shape: tuple[int, ...], shift: float) -> None:
+    arguments = normal(shape, shape[1:], 1 if shape[1:] else 0)
+    grad = torch.randn(shape) + shift
+    grads = backward_operator(grad, *arguments, (True,) * 3)
+    assert_gradients(grads, grad, arguments)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "strided", "expanded", "sum"])
+@pytest.mark.parametrize("input_layout", ["contiguous", "channels_last", "strided"])
+@pytest.mark.parametrize("units", [(3,), (3, 5, 6), (3, 5)], ids=str)
+def test_gradients_of_any_layout(layout: str, input_layout: str, units: tuple[int, ...]) -> None:
+    arguments = make(Case("", (4, 3, 5, 6), units, 1, input_layout))
+    shape = arguments[0].shape
+    grad = torch.ones(()).expand(shape) if layout == "sum" else lay_out(torch.randn(shape), layout)
+    check(grad, arguments)
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("shape", [(70, 3), (2, 3, 70)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_kinks_nan_and_infinities_are_the_reference_s(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    special = torch.tensor([0.0, -0.0, 0.5, -0.5, float("nan"), float("inf"), -float("inf"), 1.0])
+    offset = torch.tensor([[0.5, 0.0, float("inf")], [-0.5, float("nan"), -float("inf")]])
+    slope = torch.tensor([[0.25, 0.5, 1.0], [-1.0, 0.5, 0.0]])
+    for value, at in itertools.product(special, (0, 15, 69)):
+        x = torch.ones(shape)
+        (x[at] if shape[0] == 70 else x[..., at]).fill_(value)
+        arguments = (x.to(dtype), slope.to(dtype), offset.to(dtype), 1)
+        same(apl_operator(*arguments), reference.apl(*arguments))
+        grad = torch.ones(shape, dtype=dtype)
+        for actual, expected in zip(
+            backward_operator(grad, *arguments, (True,) * 3),
+            reference.apl_backward(grad, *arguments),
+            strict=True,
+        ):
+            same(actual, expected)
+
+
+def same(actual: Tensor, expected: Tensor) -> None:
+    tolerance = 4 * torch.finfo(actual.dtype).eps
+    torch.testing.assert_close(actual, expected, equal_nan=True, rtol=tolerance, atol=0)
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("units", [(), (6,), (6, 9, 11)], ids=str)
+def test_exact_where_the_function_is(units: tuple[int, ...]) -> None:
+    x = torch.randn(5, 6, 9, 11)
+    zeros = torch.zeros(3, *units)
+    assert torch.equal(apl_operator(x, zeros, torch.randn(3, *units), 1), F.relu(x))
+    leaky = apl_operator(x, torch.full((1, *units), -0.05), zeros[:1], 1)
+    assert torch.equal(leaky, F.leaky_relu(x, 0.05))
+
+
+@pytest.mark.usefixtures("capability", "threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "units", "unit_dim"),
+    [
+        ((64, 24, 16, 16), (24,), 1),
+        ((64, 24, 16, 16), (24, 16, 16), 1),
+        ((2048, 300), (300,), 1),
+        ((600_001,), (), 0),
+        ((200_000, 3), (3,), 1),
+        ((4, 2, 300, 300), (2,), 1),
+        ((64, 100, 7, 7), (100,), 1),
+    ],
+)
+def test_bit_identical_for_any_number_of_threads(
+    shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int, dtype: torch.dtype
+) -> None:
+    x, a, b, unit_dim = normal(shape, units, unit_dim, hinges=6)
+    arguments = (x.to(dtype), a, b, unit_dim)
+    grad = torch.randn(shape).to(dtype)
+    results = []
+    for count in (1, 2, 3, 3):
+        torch.set_num_threads(count)
+        results.append(
+            [apl_operator(*arguments), *backward_operator(grad, *arguments, (True,) * 3)]
+        )
+    for other in results[1:]:
+        assert all(torch.equal(*pair) for pair in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        (1, 1, 10_000_000),  # one unit for the layer
+        (1, 3, 1_000_000),  # few units, huge maps
+        (10_000_000, 1, 1),
+        (1_000_000, 8, 1),
+        (4096, 300, 1),
+        (1, 1_000_000, 1),
+        (128, 98304, 1),
+        (64, 2048, 49),
+    ],
+)
+def test_large_work_is_shared_by_many_threads(geometry: tuple[int, int, int]) -> None:
+    assert all(_C.tasks(*geometry, hinges) >= 32 for hinges in (1, 5, 17))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "unit_dim", "unit_dims", "expected"),
+    [
+        # more than 2^31 elements
+        ((65536, 96, 32, 32), (98304, 1024, 32, 1), 1, 1, (65536, 96, 1024, True, [0])),
+        ((65536, 96, 32, 32), (98304, 1024, 32, 1), 1, 3, (65536, 98304, 1, True, [0, 1, 2])),
+        ((65536, 96, 32, 32), (98304, 1, 3072, 96), 1, 1, (67108864, 96, 1, True, [0])),
+        ((65536, 96, 32, 32), (98304, 1, 3072, 96), 1, 3, (65536, 98304, 1, True, [1, 2, 0])),
+        ((65536, 96, 32, 32), (98304, 1024, 32, 1), 0, 0, (1, 1, 6442450944, True, [])),
+        ((3, 2**33), (2**33, 1), 1, 1, (3, 2**33, 1, True, [0])),
+        ((3, 2**33), (2**33, 1), 0, 1, (1, 3, 2**33, True, [0])),
+        # foreign axes between those of the units, holes, overlaps
+        ((2, 3, 4, 5), (60, 1, 15, 3), 1, 2, (2, 12, 5, False, [1, 0])),
+        ((2, 3, 4), (24, 8, 2), 1, 1, (2, 3, 4, False, [0])),
+        ((2, 3, 4), (0, 4, 1), 1, 1, (6, 12, 1, False, [0])),
+        # strides of axes of size one say nothing
+        ((4, 1, 5, 6), (30, 1, 6, 1), 1, 1, (1, 1, 120, True, [0])),
+        ((1, 5, 1, 7), (999, 7, 0, 1), 1, 1, (1, 5, 7, True, [0])),
+        ((4, 1, 5), (5, 77, 1), 1, 2, (4, 5, 1, True, [0, 1])),
+    ],
+)
+def test_geometry(
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    unit_dim: int,
+    unit_dims: int,
+    expected: tuple[int, int, int, bool, list[int]],
+) -> None:
+    found = _C.geometry(sizes, strides, unit_dim, unit_dims)
+    assert found[3:] == expected[3:]
+    if found[3]:
+        assert found[:3] == expected[:3]
