@@ -1,0 +1,186 @@
+"""What the command ``torchapl data`` does: fetch, verify and describe sets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from torchapl.paper.data import cifar, fetch
+from torchapl.paper.data.bundle import DATA_SETS, EMBEDDED, TOY_EVENTS, TOY_IMAGES
+from torchapl.paper.data.catalogue import EVENT_SETS, IMAGE_SETS, ImageForm
+from torchapl.paper.data.convert import convert, find_file, open_store
+from torchapl.paper.data.files import DataError, check_writable, digest, make_folder
+from torchapl.paper.data.layouts import LAYOUTS
+from torchapl.paper.data.store import HEAD, EventStore, store_folder
+
+# Called with a task, and how much of how much of it is done.
+Report = Callable[[str, float, float | None], None]
+_EMBEDDED_SHA256 = "f5379713186017b5b29279eb415fd88a204de9d44d3a975f6624d8b7b780ae39"
+_NO_FILES = {
+    EMBEDDED: "22,889 events of atlas-higgs-2014 that ship with the package (CC0)",
+    TOY_IMAGES: "synthetic images in 10 classes, made in memory, for tests",
+    TOY_EVENTS: "synthetic events with 25 features, made in memory, for tests",
+}
+
+
+def check_name(name: str) -> None:
+    """Refuse an unknown set."""
+    if name not in DATA_SETS:
+        raise ValueError(f"no data set {name!r}; there are {', '.join(DATA_SETS)}")
+
+
+def fetch_set(
+    name: str,
+    root: Path,
+    *,
+    form: str = "binary",
+    file: Path | None = None,
+    report: Report = lambda task, done, total: None,
+) -> Path:
+    """Make a set usable below ``root``; return where it is.
+
+    Args:
+        name: One of ``DATA_SETS``.
+        root: Data folder.
+        form: Of image sets: ``"binary"`` or ``"python"``.
+        file: Take this file instead of downloading: an image archive, or an event table as CSV,
+            CSV.gz, Parquet, HDF5 or NPY.
+        report: Called as things progress.
+    """
+    check_name(name)
+    if name in _NO_FILES:
+        raise ValueError(f"{name} needs no files, there is nothing to fetch")
+    make_folder(root)
+    if name in IMAGE_SETS:
+        return _fetch_images(name, root, form, file, report)
+    folder = store_folder(root, name)
+    if (folder / HEAD).exists():
+        return folder
+    check_writable(root)
+    item = EVENT_SETS[name].download
+    path = file or find_file(name, root)
+    if path is None:
+        if item is None:
+            open_store(name, root)  # says how to make it
+            return folder
+        path = fetch.download(item, root, lambda done, total: report(item.name, done, total))
+    convert(
+        path,
+        EVENT_SETS[name].layout,
+        folder,
+        lambda share: report(f"{path.name} -> store", share, 1),
+    )
+    return folder
+
+
+def _fetch_images(name: str, root: Path, form: str, file: Path | None, report: Report) -> Path:
+    forms = {known.kind: known for known in IMAGE_SETS[name].forms}
+    if form not in forms:
+        raise ValueError(f"form must be one of {', '.join(forms)}; got {form!r}")
+    chosen = forms[form]
+    folder = root / chosen.folder
+    if folder.is_dir():
+        return verify_images(chosen, root)
+    if folder.exists():
+        raise DataError(f"{folder} is a file where a folder is needed; move it away")
+    check_writable(root)
+    archive = file or fetch.download(
+        chosen.archive, root, lambda done, total: report(chosen.archive.name, done, total)
+    )
+    fetch.check_file(archive, chosen.archive)
+    return fetch.unpack(archive, chosen, root)
+
+
+def verify_images(form: ImageForm, root: Path) -> Path:
+    """Check every file of an image set; return its folder."""
+    for file in (*form.train, *form.test):
+        cifar.read_checked(root / form.folder / file.name, file)
+    return root / form.folder
+
+
+def verify_set(name: str, root: Path, report: Report = lambda task, done, total: None) -> str:
+    """Check every byte of a set; return what was checked, or raise :class:`DataError`."""
+    check_name(name)
+    if name == EMBEDDED:
+        embedded = resources.files("torchapl.paper.data") / "embedded/atlas-higgs-2014.parquet"
+        with resources.as_file(embedded) as path:
+            if digest(path, "sha256") != _EMBEDDED_SHA256:
+                raise DataError(f"{path} is damaged: install the package again")
+        return "embedded file"
+    if name in _NO_FILES:
+        return "made in memory, nothing to check"
+    if name in IMAGE_SETS:
+        return str(verify_images(cifar.find_form(IMAGE_SETS[name], name, root), root))
+    store = EventStore(store_folder(root, name))
+    total, done = store.rows * store.row_bytes, 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        report(name, done, total)
+
+    store.verify(advance)
+    return str(store.folder)
+
+
+def present(name: str, root: Path) -> Path | None:
+    """Return where a set is below the root, if it is there."""
+    if name in IMAGE_SETS:
+        folders = [root / form.folder for form in IMAGE_SETS[name].forms]
+        return next((folder for folder in folders if folder.is_dir()), None)
+    if name in EVENT_SETS:
+        folder = store_folder(root, name)
+        return folder if (folder / HEAD).exists() else find_file(name, root)
+    return None
+
+
+def describe(name: str, root: Path) -> dict[str, Any]:
+    """Return what is known of a set, as plain JSON: source, size, whether it is here, columns."""
+    check_name(name)
+    if name in _NO_FILES:
+        return {"name": name, "about": _NO_FILES[name], "here": "always"}
+    where = present(name, root)
+    known = IMAGE_SETS.get(name) or EVENT_SETS[name]
+    record: dict[str, Any] = {
+        "name": name,
+        "about": known.about,
+        "here": str(where) if where else None,
+        "citation": known.citation,
+    }
+    if name in IMAGE_SETS:
+        items = [form.archive for form in IMAGE_SETS[name].forms]
+    else:
+        item = EVENT_SETS[name].download
+        items = [item] if item else []
+    record["files"] = [
+        {"url": item.url, "bytes": item.size, "checksum": item.checksum} for item in items
+    ]
+    if name in EVENT_SETS and where is not None and where.is_dir():
+        record["store"] = _describe_store(EventStore(where), name)
+    return record
+
+
+def _describe_store(store: EventStore, name: str) -> dict[str, Any]:
+    statistics = store.statistics()
+    train, test = LAYOUTS[EVENT_SETS[name].layout].split(store.rows)
+    return {
+        "rows": store.rows,
+        "training_rows": train,
+        "test_rows": test,
+        "bytes": store.rows * store.row_bytes,
+        "checksum": store.checksum,
+        "source": store.source,
+        "columns": [
+            {
+                "name": column,
+                "missing": int(store.rows - statistics.count[number]),
+                "mean": float(statistics.mean[number]),
+                "deviation": float(statistics.deviation[number]),
+                "minimum": float(statistics.minimum[number]),
+                "maximum": float(statistics.maximum[number]),
+            }
+            for number, column in enumerate(store.columns)
+        ],
+    }
