@@ -1,9 +1,9 @@
 """Where the channels of a tensor are: followed from the layer that made them to the unit.
 
-A layer that makes features says on which axis they lie (a convolution on axis 1, a linear layer on the last).
-From there on, labels that number the channels ride along: every function that moves data is also applied to
-the labels, and the one axis along which they still vary is the channels' axis. So a square map (C == W) is
-no trap, and where two axes vary there is no guess.
+A layer that makes features says on which axis they lie: a convolution on axis 1, a linear layer on
+the last. From there on, labels that number the channels ride along: every function that moves data
+is also applied to the labels, and the one axis along which they still vary is the channels' axis.
+So a square map (C == W) is no trap, and where two axes vary there is no guess.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MOVERS = {
 
 @dataclass(frozen=True)
 class Channels:
-    """The axis of a tensor's channels, or None where it is ambiguous, and the layer they come from."""
+    """The axis of a tensor's channels, None where it is ambiguous, and the layer that made them."""
 
     axis: int | None
     feeder: nn.Module | None

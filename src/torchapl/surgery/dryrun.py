@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
+from torchapl.curves.affine import AffineAPL
+from torchapl.modules import APL
 from torchapl.surgery import functions
 from torchapl.surgery.channels import Channels, ChannelTracker
-
-ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+from torchapl.surgery.running import ExampleInputs, run_model, untouched
+from torchapl.surgery.watching import watched_attributes, watched_modules
 
 # Frames of torch between a call in forward() and the recorder.
-_BETWEEN = tuple(
-    str(Path(torch.__file__).parent / file)
-    for file in ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
-)
+_TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
+_BETWEEN = {__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
+_LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
 
 
 @dataclass
@@ -44,6 +43,7 @@ class Call:
     device: torch.device
     interval: tuple[float, float]
     channels: Channels
+    order: int  # counts the calls of the run
     rewires: bool = False  # in place, and the overwritten input is used again
 
 
@@ -64,21 +64,6 @@ class Recording:
     output: Any
 
 
-class PlainFunction(nn.Module):
-    """A function that is kept as an attribute, in the form of a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.function(input)
-
-    def _get_name(self) -> str:
-        function = self.function.func if isinstance(self.function, partial) else self.function
-        return str(getattr(function, "__name__", "function"))
-
-
 class Recorder(TorchFunctionMode):
     """Sees every torch function and, through ``nn.Module.__call__``, every module."""
 
@@ -92,6 +77,7 @@ class Recorder(TorchFunctionMode):
         self._candidates: dict[int, tuple[object, nn.Module | None]] = {}
         # Inputs that an in-place activation has overwritten: using one again is using the result.
         self._overwritten: dict[int, tuple[Tensor, Call]] = {}
+        self._count = 0
         self._paused = 0
 
     def call_module(
@@ -100,6 +86,8 @@ class Recorder(TorchFunctionMode):
         """Stand in for ``nn.Module.__call__``."""
         if self._paused:
             return original(module, *args, **kwargs)
+        if isinstance(module, (APL, AffineAPL)):
+            return self._unit(partial(original, module), *args, **kwargs)
         function = self._as_activation(module, args, kwargs)
         if function is not None and self._stack:
             in_place = bool(getattr(module, "inplace", False))
@@ -111,10 +99,10 @@ class Recorder(TorchFunctionMode):
         self, owner: nn.Module, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Stand in for a function that a module keeps as an attribute."""
-        plain = (
-            None if self._paused or not self._stack else self._as_activation(function, args, kwargs)
-        )
-        if plain is None or self._stack[-1].owner is not owner:
+        if self._paused or not self._stack or self._stack[-1].owner is not owner:
+            return function(*args, **kwargs)
+        plain = self._as_activation(function, args, kwargs)
+        if plain is None:
             return function(*args, **kwargs)
         return self._activation(function, plain, args[0], False, attribute=name)
 
@@ -128,7 +116,8 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
-        self._check_reuse((args, kwargs))
+        if func.__name__ not in _LOOK_AT_SHAPE:
+            self._check_reuse((args, kwargs))
         function = functions.of_call(func, args, kwargs) if self._stack and args else None
         if function is not None and isinstance(args[0], Tensor):
             in_place = functions.is_in_place(func.__name__, args, kwargs)
@@ -138,6 +127,13 @@ class Recorder(TorchFunctionMode):
         layer = self._layers[-1] if self._layers else None
         self._tracker.follow(func, args, kwargs, result, layer)
         return result
+
+    def _unit(self, run: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """Run the units of an earlier swap without looking into them."""
+        with self._pause():
+            output = run(*args, **kwargs)
+        self._tracker.rename(args[0], output)
+        return output
 
     def _enter(
         self,
@@ -183,7 +179,9 @@ class Recorder(TorchFunctionMode):
                 device=input.device,
                 interval=_interval(input),
                 channels=self._tracker.find(input),
+                order=self._count,
             )
+            self._count += 1
             invocation.calls.append(call)
             output = run(input)
             if in_place:
@@ -227,71 +225,10 @@ class Recorder(TorchFunctionMode):
 def record(model: nn.Module, example_inputs: ExampleInputs) -> Recording:
     """Run the model once in evaluation mode and return its activation calls."""
     recorder = Recorder(model)
-    original = nn.Module.__call__
-
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return recorder.call_module(original, module, *args, **kwargs)
-
-    with marked_attributes(model, recorder), mock.patch.object(nn.Module, "__call__", call):
-        with untouched(model), recorder:
-            output = run_model(model, example_inputs)
+    attributes = watched_attributes(model, recorder.call_attribute)
+    with attributes, watched_modules(recorder.call_module), untouched(model), recorder:
+        output = run_model(model, example_inputs)
     return Recording(recorder.invocations, output)
-
-
-def run_model(model: nn.Module, example_inputs: ExampleInputs) -> Any:
-    """Call the model on copies of the inputs: it may overwrite them."""
-    inputs = tree_map(
-        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, example_inputs
-    )
-    if isinstance(inputs, Tensor):
-        return model(inputs)
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if isinstance(inputs, (tuple, list)):
-        return model(*inputs)
-    raise TypeError(
-        "example_inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
-        f"{type(example_inputs).__name__}"
-    )
-
-
-@contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluate without gradients; put back modes, buffers and random state at the end."""
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
-    kind = accelerators[0].type if accelerators else "cuda"
-    try:
-        with torch.random.fork_rng(accelerators, device_type=kind), torch.no_grad():
-            model.eval()
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        with torch.no_grad():
-            for buffer, before in buffers:
-                # copy_ only where needed: it would count as a change of the buffer's version.
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
-
-
-@contextmanager
-def marked_attributes(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Let the recorder see calls of plain functions that modules keep as attributes."""
-    kept: list[tuple[nn.Module, str, Any]] = []
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, (FunctionType, BuiltinFunctionType, partial)):
-                kept.append((module, name, value))
-    try:
-        for module, name, value in kept:
-            vars(module)[name] = partial(recorder.call_attribute, module, name, value)
-        yield
-    finally:
-        for module, name, value in kept:
-            vars(module)[name] = value
 
 
 def _with_input(
@@ -311,7 +248,9 @@ def _examine(candidate: Any, input: Tensor) -> nn.Module | None:
     known = functions.of_call(candidate, (input,), {})
     if known is not None:
         return known
-    return PlainFunction(candidate) if functions.is_elementwise(candidate, input) else None
+    return (
+        functions.PlainFunction(candidate) if functions.is_elementwise(candidate, input) else None
+    )
 
 
 def _interval(input: Tensor) -> tuple[float, float]:
@@ -325,14 +264,7 @@ def _interval(input: Tensor) -> tuple[float, float]:
 
 def _location() -> tuple[str, int, int]:
     frame = sys._getframe(1)
-    while frame.f_back is not None:
-        file = frame.f_code.co_filename
-        if (
-            file not in _BETWEEN
-            and file != __file__
-            and not file.endswith(("contextlib.py", "mock.py"))
-        ):
-            break
+    while frame.f_back is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
 

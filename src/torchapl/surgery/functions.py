@@ -1,8 +1,9 @@
-"""Which calls are activation functions: an ``nn.Module`` that computes it stands for each of them."""
+"""Which calls are activation functions; a module that computes the same stands for each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def is_activation(name: str, module: nn.Module) -> bool:
 
     Args:
         name: The path of the call in the model.
-        module: What is called; for a function of ``torch.nn.functional`` the module of the same kind.
+        module: What is called; for a function of ``torch.nn.functional`` the module of its kind.
 
     Example:
         >>> is_activation("layer1.relu", nn.ReLU()), is_activation("gate", nn.Sigmoid())
@@ -132,7 +133,7 @@ def in_both_modes(module: nn.Module) -> Callable[[Tensor], Tensor]:
     def function(x: Tensor) -> Tensor:
         training = module.training
         try:
-            results = []
+            results: list[Tensor] = []
             for mode in (True, False):
                 module.training = mode
                 results.append(module.forward(x.clone()))
@@ -143,6 +144,27 @@ def in_both_modes(module: nn.Module) -> Callable[[Tensor], Tensor]:
         return results[0]
 
     return function
+
+
+def kind_of(function: nn.Module) -> str:
+    """Return what an activation is called in reports."""
+    if isinstance(function, PlainFunction):
+        plain = (
+            function.function.func if isinstance(function.function, partial) else function.function
+        )
+        return str(getattr(plain, "__name__", "function"))
+    return type(function).__name__
+
+
+class PlainFunction(nn.Module):
+    """A function that is kept as an attribute, in the form of a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(input)
 
 
 def _evaluate(function: Callable[[Tensor], object], x: Tensor, like: Tensor) -> Tensor:

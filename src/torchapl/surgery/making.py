@@ -12,13 +12,18 @@ from torchapl.modules import APL, Sharing
 from torchapl.surgery.dryrun import Call
 from torchapl.surgery.plan import Site
 from torchapl.surgery.report import Swap
-from torchapl.surgery.units import Geometry, Unit, form_of, largest_error
+from torchapl.surgery.units import Forms, Geometry, Unit, largest_error
 
 UnitDim = int | Callable[[str, tuple[int, ...]], int | None]
 
 
 def make(
-    site: Site, num_hinges: int, per: Sharing, unit_dim: UnitDim | None, model: nn.Module
+    site: Site,
+    forms: Forms,
+    num_hinges: int,
+    per: Sharing,
+    unit_dim: UnitDim | None,
+    model: nn.Module,
 ) -> tuple[Swap, Unit]:
     """Return the units of a site and their entry in the report."""
     call = site.calls[0]
@@ -26,8 +31,8 @@ def make(
     if len(shapes) > 1:
         raise ValueError(
             f"{site.names[0]} ({site.kind}, {site.place}) is called with inputs of shapes "
-            f"{sorted({tuple(call.shape) for call in site.calls})}, which per={per!r} units do not all fit: "
-            "use per='channel' or per='layer', or leave it out with match"
+            f"{sorted({tuple(call.shape) for call in site.calls})}, which per={per!r} units do not "
+            "all fit: use per='channel' or per='layer', or leave it out with match"
         )
     ((unit_shape, axis),) = shapes
     dtype = _parameter_dtype(call, model)
@@ -36,7 +41,7 @@ def make(
         min(call.interval[0] for call in site.calls),
         max(call.interval[1] for call in site.calls),
     )
-    form = form_of(site.function, num_hinges, interval)
+    form = forms.of(site.function, interval)
     error = largest_error(
         form, site.function, interval, parameter_dtype=dtype, input_dtype=call.dtype
     )
@@ -85,10 +90,10 @@ def _axis(site: Site, call: Call, unit_dim: UnitDim | None) -> int:
     axis = call.channels.axis
     if axis is None:
         raise ValueError(
-            f"cannot tell which axis of the input {shape} of {name} ({site.kind}, {site.place}) holds the "
-            "channels: give unit_dim, for example unit_dim=1 for (N, C, H, W) or unit_dim=-1 for (B, T, D), "
-            f"or for this call alone unit_dim=lambda name, shape: 1 if name == {name!r} else None; or "
-            "use per='layer'"
+            f"cannot tell which axis of the input {shape} of {name} ({site.kind}, {site.place}) "
+            "holds the channels: give unit_dim, for example unit_dim=1 for (N, C, H, W) or "
+            "unit_dim=-1 for (B, T, D), or for this call alone "
+            f"unit_dim=lambda name, shape: 1 if name == {name!r} else None; or use per='layer'"
         )
     return axis
 

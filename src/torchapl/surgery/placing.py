@@ -82,8 +82,8 @@ class Placement:
             return self.model.get_submodule(path)
         except AttributeError:
             raise ValueError(
-                f"the model has no module {path!r}: it does not come from the constructor of the model that "
-                "was described"
+                f"the model has no module {path!r}: it does not come from the constructor of the "
+                "model that was described"
             ) from None
 
     def _parent(self, path: str) -> tuple[nn.Module, str]:
@@ -91,8 +91,8 @@ class Placement:
         parent = self._get(prefix)
         if not hasattr(parent, name):
             raise ValueError(
-                f"the model has no {path!r}: it does not come from the constructor of the model that was "
-                "described"
+                f"the model has no {path!r}: it does not come from the constructor of the model "
+                "that was described"
             )
         return parent, name
 

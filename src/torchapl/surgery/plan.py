@@ -10,8 +10,9 @@ from pathlib import PurePath
 from torch import nn
 
 from torchapl.surgery.dryrun import Call, Invocation
-from torchapl.surgery.report import Left, Rewrite
-from torchapl.surgery.tracing import NotTraceable, Traced, activation_of, constants_of, trace
+from torchapl.surgery.functions import kind_of
+from torchapl.surgery.report import Constant, Left, Rewrite
+from torchapl.surgery.tracing import NotTraceableError, Traced, activation_of, constants_of, trace
 
 Match = Callable[[str, nn.Module], bool]
 
@@ -20,8 +21,8 @@ Match = Callable[[str, nn.Module], bool]
 class Site:
     """One place in the code where an activation is called, with all its calls in the dry run.
 
-    A loop over time calls one place with the input of one layer many times: that is one site. A loop
-    over layers calls it with the input of another layer each time: those are several.
+    A loop over time calls one place with the input of one layer many times: that is one site. A
+    loop over layers calls it with the input of another layer each time: those are several.
     """
 
     calls: list[Call]
@@ -35,7 +36,7 @@ class Site:
     @property
     def kind(self) -> str:
         """What is called, as a word."""
-        return self.function._get_name()
+        return kind_of(self.function)
 
     @property
     def place(self) -> str:
@@ -84,10 +85,9 @@ class Planner:
             try:
                 rewrites.append(self._rewrite(sites))
                 placed += sites
-            except NotTraceable as reason:
+            except NotTraceableError as reason:
                 self._leave(sites, f"cannot be traced: {reason}")
-        order = {id(site): place for place, site in enumerate(self.sites)}
-        placed.sort(key=lambda site: order[id(site)])
+        placed.sort(key=lambda site: site.calls[0].order)
         return Plan(placed, rewrites, self.left)
 
     def path(self, module: nn.Module) -> str:
@@ -99,11 +99,9 @@ class Planner:
         for invocations in self.invocations.values():
             for invocation in invocations:
                 for call, child in zip(invocation.calls, _positions(invocation), strict=True):
-                    callee = (
-                        id(call.module) if call.module is not None else call.function._get_name()
-                    )
-                    if call.module is not None and id(call.module) not in self.paths:
-                        callee = type(call.module)
+                    # A module that forward makes anew is another object in every call.
+                    known = id(call.module) in self.paths
+                    callee = id(call.module) if known else kind_of(call.function)
                     feeder = id(call.channels.feeder)
                     key = (id(call.owner), callee, call.location, feeder, child)
                     sites.setdefault(key, Site([])).calls.append(call)
@@ -121,7 +119,7 @@ class Planner:
         call = site.calls[0]
         if call.module is not None and id(call.module) in self.paths:
             return self.path(call.module)
-        return _join(self.path(call.owner), call.attribute or site.kind.lower())
+        return _join(self.path(call.owner), call.attribute or _word(site.kind))
 
     def _leave(self, sites: Iterable[Site], reason: str) -> None:
         self.left += [Left(self._label(site), site.kind, site.place, reason) for site in sites]
@@ -140,7 +138,7 @@ class Planner:
         return list(groups.values())
 
     def _names(self, site: Site, group: list[Site]) -> list[str]:
-        """Return all names under which the unit replaces a module or attribute, none if it cannot."""
+        """Return the names under which units replace a module or attribute, none if they cannot."""
         call = site.calls[0]
         owners = self.paths[id(call.owner)]
         if any(call.rewires for call in site.calls):
@@ -198,13 +196,14 @@ class Planner:
                 node.op != "call_module" or id(function) in known or node.target in traced.strangers
             )
             if function is not None and is_call:
-                nodes.append((node.name, function._get_name()))
+                nodes.append((node.name, kind_of(function)))
         pairs = []
         for run in invocations:
-            seen = [call.function._get_name() for call in run.calls]
+            seen = [kind_of(call.function) for call in run.calls]
             if seen != [kind for _, kind in nodes]:
-                raise NotTraceable(
-                    f"its graph calls {[kind for _, kind in nodes]}, the run with the example called {seen}"
+                raise NotTraceableError(
+                    f"its graph calls {[kind for _, kind in nodes]}, the run with the example "
+                    f"called {seen}"
                 )
             pairs += [(name, call) for (name, _), call in zip(nodes, run.calls, strict=True)]
         return pairs
@@ -212,7 +211,7 @@ class Planner:
     def _unit_name(self, site: Site, taken: set[str]) -> str:
         call = site.calls[0]
         children = [name for name, child in call.owner._modules.items() if child is call.module]
-        base = children[0] if call.module is not None and children else site.kind.lower()
+        base = children[0] if call.module is not None and children else _word(site.kind)
         count = 1
         while f"{base}_{count}" in taken:
             count += 1
@@ -232,11 +231,11 @@ class Planner:
         return tuple(names)
 
 
-def _trace(owner: nn.Module, invocations: list[Invocation]) -> tuple[Traced, dict[str, object]]:
+def _trace(owner: nn.Module, invocations: list[Invocation]) -> tuple[Traced, dict[str, Constant]]:
     try:
         constants = constants_of(invocations, numbers=False)
         return trace(owner, constants), constants
-    except NotTraceable:
+    except NotTraceableError:
         # Perhaps forward branches on a number; then that number is built in.
         constants = constants_of(invocations, numbers=True)
         return trace(owner, constants), constants
@@ -259,6 +258,10 @@ def _position_of(call: Call, invocations: list[Invocation]) -> str | None:
             if other is call:
                 return name
     return None
+
+
+def _word(kind: str) -> str:
+    return kind.lower().removesuffix("activation")
 
 
 def _join(*parts: str) -> str:

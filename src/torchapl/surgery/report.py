@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 Constant = None | bool | int | float | str
 
@@ -48,7 +49,8 @@ class Rewrite:
 
     Attributes:
         module: Its name, ``""`` for the model itself.
-        units: The calls that were replaced: name in the traced graph, then name of the units in the module.
+        units: The calls that were replaced: their names in the traced graph, then the names of the
+            units in the module.
         constants: Arguments of its forward that keep the value which the example inputs gave them.
         dropped: Activation modules that it no longer calls.
         aliases: Other names of the same module.
@@ -86,7 +88,7 @@ class SwapReport:
         swaps: The calls that go through units now.
         rewrites: The modules that had to be rewritten for it.
         left: The calls that stay as they were, with the reason.
-        output_error: Largest difference of the model's outputs on the example inputs, before and after.
+        output_error: Largest difference of the outputs on the example inputs, before and after.
 
     Example:
         >>> from torchapl import swap_activations
@@ -208,7 +210,7 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
-def _tuples(entry: Mapping[str, object]) -> dict[str, object]:
+def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _tuple(value) for key, value in entry.items()}
 
 

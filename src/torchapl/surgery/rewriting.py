@@ -66,8 +66,8 @@ def rewrite(
     missing = [name for name, _ in plan.units if name not in nodes]
     if missing:
         raise ValueError(
-            f"the forward of {plan.module or 'the model'} has no call {missing[0]!r}: it is not the code "
-            "that was swapped"
+            f"the forward of {plan.module or 'the model'} has no call {missing[0]!r}: it is not "
+            "the code that was swapped"
         )
     replaced: dict[str, nn.Module] = {}
     for name, unit in plan.units:

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from torchapl.modules import Sharing
-from torchapl.surgery.dryrun import ExampleInputs, record
+from torchapl.surgery.dryrun import record
 from torchapl.surgery.functions import is_activation
 from torchapl.surgery.making import UnitDim, make
 from torchapl.surgery.placing import Placement, replaced_by
 from torchapl.surgery.plan import Match, Planner
 from torchapl.surgery.report import SwapReport
-from torchapl.surgery.units import Geometry, Unit
+from torchapl.surgery.running import ExampleInputs
+from torchapl.surgery.units import Forms, Geometry, Unit
 from torchapl.surgery.verifying import verify
 
 Fixed = Literal["original", "relu", "simplified"]
@@ -34,9 +35,10 @@ def swap_activations(
     """Give a finished model APL units that start as the activation functions they replace.
 
     One forward pass in evaluation mode finds every call: modules, functions and tensor methods,
-    wherever they are. Each call site gets units of its own. Where only modules are replaced the model is
-    changed in place; a module whose own ``forward`` calls a function becomes a graph module that
-    shares its parameters, children, hooks and attributes. Parameters stay the same objects.
+    wherever they are. Each call site gets units of its own. Where only modules are replaced the
+    model is changed in place; a module whose own ``forward`` calls a function becomes a graph
+    module that shares its parameters, children, hooks and attributes. Parameters stay the same
+    objects.
 
     ReLU, Leaky ReLU and PReLU are reproduced bit for bit, ReLU6, Hardtanh and Softshrink up to
     rounding, and every other function by the best fit on the range of inputs that the example
@@ -44,17 +46,17 @@ def swap_activations(
 
     Args:
         model: Not yet compiled, scripted or wrapped for distributed training.
-        example_inputs: A tensor, a tuple of arguments, or a dict of keyword arguments. They should be
-            typical: fits are made on the range of values that they cause.
+        example_inputs: A tensor, a tuple of arguments, or a dict of keyword arguments. They should
+            be typical: fits are made on the range of values that they cause.
         num_hinges: Hinges of each unit.
-        per: ``"channel"`` gives every channel a curve, ``"layer"`` the whole layer one, ``"unit"`` every
-            position from the channels' axis on: (C, H, W) for a convolution, and the D
+        per: ``"channel"`` gives every channel a curve, ``"layer"`` the whole layer one, ``"unit"``
+            every position from the channels' axis on: (C, H, W) for a convolution, and the D
             features of a (B, T, D) sequence, whose length may vary.
         match: Sees the name and the module of each call (for a function the module of the same
-            kind) and says whether it is swapped. By default everything but sigmoids, which are gates.
-        unit_dim: The axis of the channels, or a function of a call's name and input shape that returns
-            it (or None). By default it is followed from the layer that feeds the units; where that
-            is ambiguous an error asks for it.
+            kind) and says whether it is swapped. By default all but sigmoids, which are gates.
+        unit_dim: The axis of the channels, or a function of a call's name and input shape that
+            returns it (or None). By default it is followed from the layer that feeds the units;
+            where that is ambiguous an error asks for it.
 
     Returns:
         The model, or a new graph module where the model's own forward had to be rewritten.
@@ -68,9 +70,9 @@ def swap_activations(
     _check(model, num_hinges, per)
     recording = record(model, example_inputs)
     plan = Planner(model, recording.invocations, match).plan()
-    swaps, units = [], {}
+    swaps, units, forms = [], {}, Forms(num_hinges)
     for site in plan.sites:
-        swap, unit = make(site, num_hinges, per, unit_dim, model)
+        swap, unit = make(site, forms, num_hinges, per, unit_dim, model)
         swaps.append(swap)
         units[swap.name] = unit
     placement = Placement(model)
@@ -146,9 +148,9 @@ def restore_activations(model: nn.Module, to: Fixed = "original") -> nn.Module:
 
     Args:
         model: Is changed in place.
-        to: ``"original"`` puts back what was there; ``"relu"`` puts ReLU everywhere, the paper's test of how
-            much a network relies on its learned curves; ``"simplified"`` keeps the curves with the
-            hinges that matter, see :func:`torchapl.curves.simplify`, without parameters.
+        to: ``"original"`` puts back what was there; ``"relu"`` puts ReLU everywhere, the paper's
+            test of how much a network relies on its learned curves; ``"simplified"`` keeps the
+            curves with the hinges that matter, see :func:`torchapl.curves.simplify`.
 
     Example:
         >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.GELU()), torch.randn(64, 4))
@@ -180,8 +182,8 @@ def _check(model: nn.Module, num_hinges: int, per: str) -> None:
     wrapped = isinstance(model, wrappers) or "_orig_mod" in model._modules
     if wrapped or any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
         raise ValueError(
-            f"model is a {type(model).__name__} that is compiled, scripted or distributed: swap the plain "
-            "model first, then wrap it"
+            f"model is a {type(model).__name__} that is compiled, scripted or distributed: swap "
+            "the plain model first, then wrap it"
         )
 
 

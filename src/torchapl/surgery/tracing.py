@@ -16,8 +16,13 @@ from torchapl.surgery import functions
 from torchapl.surgery.dryrun import Invocation
 from torchapl.surgery.report import Constant
 
+_STARS: dict[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
-class NotTraceable(Exception):
+
+class NotTraceableError(Exception):
     """A module whose forward cannot be rewritten; the message says why."""
 
 
@@ -30,11 +35,12 @@ class Traced:
 
 
 def expect(value: object, expected: object, argument: str) -> None:
-    """Refuse an argument whose value differs from the one that is built into a rewritten forward."""
+    """Refuse an argument that differs from the value which is built into a rewritten forward."""
     if value is not expected and value != expected:
         raise ValueError(
-            f"{argument}={value!r} does not fit: this module was rewritten for {argument}={expected!r}. "
-            "Swap the original model with example inputs that use the other value"
+            f"{argument}={value!r} does not fit: this module was rewritten for "
+            f"{argument}={expected!r}. Swap the original model with example inputs that use the "
+            "other value"
         )
 
 
@@ -46,10 +52,10 @@ def trace(module: nn.Module, constants: Mapping[str, Constant]) -> Traced:
         constants: Arguments that keep a value; a call with another one is refused.
 
     Raises:
-        NotTraceable: With the reason.
+        NotTraceableError: With the reason.
     """
     if "forward" in vars(module):
-        raise NotTraceable("its forward was replaced on the instance")
+        raise NotTraceableError("its forward was replaced on the instance")
     graphs = []
     with _same_modes(module):
         for mode in (False, True):
@@ -59,9 +65,9 @@ def trace(module: nn.Module, constants: Mapping[str, Constant]) -> Traced:
             try:
                 graphs.append(tracer.trace(module))
             except Exception as error:  # forward is foreign code: anything may be raised
-                raise NotTraceable(_first_line(error)) from error
+                raise NotTraceableError(_first_line(error)) from error
             if before != {name: id(value) for name, value in vars(module).items()}:
-                raise NotTraceable("forward sets attributes, which a graph would not do again")
+                raise NotTraceableError("forward sets attributes, which a graph would not do again")
     _merge_modes(*graphs)
     graphs[0].lint()
     return Traced(graphs[0], tracer.strangers)
@@ -75,28 +81,28 @@ def constants_of(invocations: list[Invocation], *, numbers: bool) -> dict[str, C
         numbers: Whether numbers are kept too; without them forward must not branch on one.
     """
     if any(invocation.arguments is None for invocation in invocations):
-        raise NotTraceable("its call does not fit the signature of its forward")
+        raise NotTraceableError("its call does not fit the signature of its forward")
     calls = [invocation.arguments or {} for invocation in invocations]
     constants: dict[str, Constant] = {}
     for name, parameter in inspect.signature(invocations[0].owner.forward).parameters.items():
         values = [call[name] for call in calls]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             if any(values):
-                raise NotTraceable(f"it is called with further arguments in {parameter}")
+                raise NotTraceableError(f"it is called with further arguments in {parameter}")
         elif any(isinstance(leaf, Tensor) for leaf in tree_leaves(values)):
             if any(value is None for value in values):
-                raise NotTraceable(
+                raise NotTraceableError(
                     f"its argument {name} is a tensor in one call and None in another"
                 )
         elif all(_is_number(value) for value in values):
             if numbers and all(value == values[0] for value in values):
                 constants[name] = values[0]
         elif not all(value is None or isinstance(value, (bool, str)) for value in values):
-            raise NotTraceable(f"its argument {name} is a {type(values[0]).__name__}")
+            raise NotTraceableError(f"its argument {name} is a {type(values[0]).__name__}")
         elif all(value == values[0] for value in values):
             constants[name] = values[0]
         else:
-            raise NotTraceable(f"its argument {name} changes from call to call")
+            raise NotTraceableError(f"its argument {name} changes from call to call")
     return constants
 
 
@@ -166,7 +172,7 @@ class _Tracer(fx.Tracer):
 
     def _argument(self, parameter: inspect.Parameter) -> Any:
         name, default = parameter.name, parameter.default
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = _STARS.get(parameter.kind, "")
         defaults = () if stars or default is parameter.empty else (default,)
         proxy = self.create_proxy("placeholder", stars + name, defaults, {})
         if stars:
@@ -181,26 +187,28 @@ class _Tracer(fx.Tracer):
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, dict) and type(a) is not dict:
-            raise NotTraceable(f"forward makes a {type(a).__name__}, which a graph cannot hold")
+            raise NotTraceableError(
+                f"forward makes a {type(a).__name__}, which a graph cannot hold"
+            )
         return super().create_arg(a)
 
 
 def _merge_modes(evaluation: fx.Graph, training: fx.Graph) -> None:
-    """Turn constants that differ between the two graphs of a forward back into ``self.training``."""
+    """Turn constants that differ between the two graphs back into ``self.training``."""
     counterpart: dict[fx.Node, fx.Node] = {}
     differing: list[tuple[fx.Node, bool]] = []
     if len(evaluation.nodes) != len(training.nodes):
-        raise NotTraceable("forward branches on self.training")
+        raise NotTraceableError("forward branches on self.training")
     for ours, theirs in zip(evaluation.nodes, training.nodes, strict=True):
         counterpart[theirs] = ours
         if (ours.op, ours.target) != (theirs.op, theirs.target):
-            raise NotTraceable("forward branches on self.training")
+            raise NotTraceableError("forward branches on self.training")
         for value, other in zip(_leaves(ours), _leaves(theirs), strict=True):
             other = counterpart.get(other, other) if isinstance(other, fx.Node) else other
             if isinstance(value, bool) and isinstance(other, bool) and value != other:
                 differing.append((ours, value))
             elif value is not other and value != other:
-                raise NotTraceable("forward computes with self.training")
+                raise NotTraceableError("forward computes with self.training")
     if differing:
         _use_flag(evaluation, training, differing)
 

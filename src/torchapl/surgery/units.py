@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +44,7 @@ class Geometry:
     device: torch.device
 
     def build(self, form: AffineForm | None = None, *, affine: bool = False) -> Unit:
-        """Return units with the curve ``form``, by default ReLU, in its affine wrapper if needed."""
+        """Return units with the curve ``form``, by default ReLU, in an affine map if needed."""
         start = starts.relu_ if form is None else Start(form.slope, form.offset)
         if form is None or form.is_plain:
             numbers = {}
@@ -62,29 +63,40 @@ class Geometry:
         )
 
 
-def form_of(function: nn.Module, num_hinges: int, interval: Interval) -> AffineForm:
-    """Return the curve that is ``function``, exactly where that is possible and else fitted.
+class Forms:
+    """Curves that are given functions, exactly where that is possible and else fitted.
 
-    Args:
-        function: An elementwise module.
-        num_hinges: How many hinges the curve has.
-        interval: Where a fit is made.
+    Fits are kept: a model calls one function in many places, on similar ranges.
     """
-    if isinstance(function, nn.ReLU):
-        return _leaky(torch.zeros((), dtype=torch.float64), num_hinges)
-    if isinstance(function, nn.LeakyReLU):
-        return _leaky(torch.tensor(function.negative_slope, dtype=torch.float64), num_hinges)
-    if isinstance(function, nn.PReLU):
-        return _leaky(function.weight.detach().cpu().double(), num_hinges)
-    # ReLU6 is a Hardtanh.
-    if isinstance(function, nn.Hardtanh):
-        low, high = float(function.min_val), float(function.max_val)
-        return _exact([low, high], [0.0, 1.0, 0.0], high, num_hinges)
-    if isinstance(function, nn.Softshrink):
-        width = float(function.lambd)
-        return _exact([-width, width], [1.0, 0.0, 1.0], -width, num_hinges)
-    found = fit(lambda x: function(x.clone()), num_hinges, _proper(interval))
-    return AffineForm(found.slope, found.offset, found.scale, found.shift, found.skip, found.center)
+
+    def __init__(self, num_hinges: int) -> None:
+        self._num_hinges = num_hinges
+        self._fits: dict[object, AffineForm] = {}
+
+    def of(self, function: nn.Module, interval: Interval) -> AffineForm:
+        """Return the curve of an elementwise module; a fit is made for the interval."""
+        if isinstance(function, nn.ReLU):
+            return _leaky(torch.zeros((), dtype=torch.float64), self._num_hinges)
+        if isinstance(function, nn.LeakyReLU):
+            slope = torch.tensor(function.negative_slope, dtype=torch.float64)
+            return _leaky(slope, self._num_hinges)
+        if isinstance(function, nn.PReLU):
+            return _leaky(function.weight.detach().cpu().double(), self._num_hinges)
+        # ReLU6 is a Hardtanh.
+        if isinstance(function, nn.Hardtanh):
+            low, high = float(function.min_val), float(function.max_val)
+            return _exact([low, high], [0.0, 1.0, 0.0], high, self._num_hinges)
+        if isinstance(function, nn.Softshrink):
+            width = float(function.lambd)
+            return _exact([-width, width], [1.0, 0.0, 1.0], -width, self._num_hinges)
+        return self._fit(function, _rounded(_proper(interval)))
+
+    def _fit(self, function: nn.Module, interval: Interval) -> AffineForm:
+        settings = {name: repr(value) for name, value in vars(function).items() if name[0] != "_"}
+        key = (type(function), frozenset(settings.items()), interval)
+        if key not in self._fits:
+            self._fits[key] = fit(lambda x: function(x.clone()), self._num_hinges, interval).form
+        return self._fits[key]
 
 
 @torch.no_grad()
@@ -96,7 +108,7 @@ def largest_error(
     parameter_dtype: torch.dtype,
     input_dtype: torch.dtype,
 ) -> float:
-    """Return the largest difference of a unit from its function on the interval, rounding included."""
+    """Return the largest difference of unit and function on the interval, rounding included."""
     low, high = _proper(interval)
     channels = tuple(form.slope.shape[1:])
     unit = Geometry(channels, 1, form.slope.shape[0], parameter_dtype, torch.device("cpu")).build(
@@ -142,3 +154,10 @@ def _proper(interval: Interval) -> Interval:
     low, high = interval
     # An example input of one value says little; a fit needs some width.
     return (low, high) if high - low > 1e-3 else (low - 0.5, high + 0.5)
+
+
+def _rounded(interval: Interval) -> Interval:
+    """Widen an interval by an eighth at most, so that layers with similar inputs share a fit."""
+    low, high = interval
+    step = 2.0 ** (math.floor(math.log2(high - low)) - 3)
+    return (math.floor(low / step) * step, math.ceil(high / step) * step)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchapl.surgery.dryrun import ExampleInputs, run_model, untouched
 from torchapl.surgery.placing import replaced_by
+from torchapl.surgery.running import ExampleInputs, run_model, untouched
 from torchapl.surgery.units import Unit
 
 
@@ -31,14 +31,15 @@ def verify(
     unused = [name for name in units if not called[name]]
     if unused:
         raise RuntimeError(
-            f"{unused[0]} is not called after the swap; the model was put back. Leave it out with match"
+            f"{unused[0]} is not called after the swap; the model was put back. Leave it out with "
+            "match"
         )
     change, scale, tolerance = _difference(before, wired)
     if change > tolerance * scale:
         raise RuntimeError(
-            f"the outputs changed by {change:.3g} although every function was kept; the model was put "
-            "back. It may read a tensor that an in-place activation overwrote through a view, or not "
-            "be deterministic"
+            f"the outputs changed by {change:.3g} although every function was kept; the model was "
+            "put back. It may read a tensor that an in-place activation overwrote through a view, "
+            "or not be deterministic"
         )
     with untouched(model):
         after = run_model(model, example_inputs)

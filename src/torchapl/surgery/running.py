@@ -1,0 +1,54 @@
+"""Running a model without leaving a trace in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+
+
+def run_model(model: nn.Module, example_inputs: ExampleInputs) -> Any:
+    """Call the model on copies of the inputs: it may overwrite them."""
+    inputs = tree_map(_copy, example_inputs)
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return model(*inputs)
+    raise TypeError(
+        "example_inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
+        f"{type(example_inputs).__name__}"
+    )
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluate without gradients; put back modes, buffers and random state at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
+    kind = accelerators[0].type if accelerators else "cuda"
+    try:
+        with torch.random.fork_rng(accelerators, device_type=kind), torch.no_grad():
+            model.eval()
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for buffer, before in buffers:
+                # copy_ only where needed: it would count as a change of the buffer's version.
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
