@@ -56,7 +56,8 @@ def apl_backward(
         gate = b_s - x
         passed = _where_active(gate, g)
         dx = dx - a_s * passed
-        da.append(_sum(passed * gate, summed))
+        # Not passed * gate: 0 times an infinite gate would be NaN.
+        da.append(_sum(g * F.relu(gate), summed))
         db.append(_sum(a_s * passed, summed))
 
     results = (
@@ -100,7 +101,7 @@ def apl_double_backward(
     for a_s, b_s, va_s, vb_s in zip(a, b, va, vb, strict=True):
         gate = b_s - x
         active = _where_active(gate, torch.ones_like(x))
-        dg = dg + active * (va_s * gate + (vb_s - v) * a_s)
+        dg = dg + va_s * F.relu(gate) + active * (vb_s - v) * a_s
         dx = dx - active * va_s * g
         da.append(_sum(active * (vb_s - v) * g, summed))
         db.append(_sum(active * va_s * g, summed))
