@@ -28,7 +28,7 @@ def watched_modules(stand_in: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def watched_attributes(model: nn.Module, stand_in: Callable[..., Any]) -> Iterator[None]:
-    """Call ``stand_in(owner, name, function, *args)`` for functions that modules keep as attributes."""
+    """Call ``stand_in(owner, name, function, *args)`` for functions kept as attributes."""
     kept = [
         (module, name, value)
         for module in model.modules()
