@@ -190,12 +190,17 @@ def _progress() -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    with Progress(console=Console(file=sys.stderr), transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
+    progress = Progress(console=Console(file=sys.stderr), transient=True)
+    tasks: dict[str, TaskID] = {}
 
-        def report(task: str, done: float, total: float | None) -> None:
-            if task not in tasks:
-                tasks[task] = progress.add_task(task, total=total)
-            progress.update(tasks[task], completed=done, total=total)
+    def report(task: str, done: float, total: float | None) -> None:
+        progress.start()
+        if task not in tasks:
+            tasks[task] = progress.add_task(task, total=total)
+        progress.update(tasks[task], completed=done, total=total)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            progress.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,10 +213,15 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
 def _read_npy(path: Path, layout: Layout, skip: int) -> Chunks:
     table = np.load(path, mmap_mode="r", allow_pickle=False)
     if table.dtype.names:
-        wanted = choose_columns(table.dtype.names, layout)
-        yield from _slices({name: table[name] for name in wanted}, skip)
-        return
-    yield from _slices(_numbered(table, layout), skip)
+        columns: dict[str, Any] = {
+            name: table[name] for name in choose_columns(table.dtype.names, layout)
+        }
+    else:
+        columns = _numbered(table, layout)
+    for chunk, share in _slices(columns, skip):
+        yield chunk, share
+        # The pages that were read are not needed again: give them back, memory stays constant.
+        table._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 def _read_hdf5(path: Path, layout: Layout, skip: int) -> Chunks:
