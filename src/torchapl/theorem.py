@@ -71,14 +71,6 @@ def check_piecewise_linear(knots: Tensor, slopes: Tensor) -> None:
         raise ValueError(f"knots must ascend without repetition, got {knots.tolist()}")
 
 
-def right_intercept(knots: Tensor, slopes: Tensor, through: tuple[float, float]) -> float:
-    """Return g(x) - slopes[-1]*x for large x, where g passes through the given point."""
-    x, y = through
-    # Only the kinks right of the point lie between it and the last segment.
-    bends = slopes.diff() * (knots - x).clamp(min=0)
-    return y - float(slopes[-1]) * x - float(bends.sum())
-
-
 def affine_form(knots: Tensor, slopes: Tensor, intercept: float) -> AffineForm:
     """Write any g with these knots and slopes, and this right intercept, with the fewest hinges.
 

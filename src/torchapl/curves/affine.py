@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from torchapl import init as starts
+from torchapl import starts
 from torchapl.modules import APL, Start
 from torchapl.theorem import AffineForm
 
@@ -91,14 +92,7 @@ def build(
     dtype: torch.dtype | None = None,
 ) -> APL | AffineAPL:
     """Return units that all have the given form; an :class:`APL` wherever that suffices."""
-
-    def start(slope: Tensor, offset: Tensor) -> None:
-        columns = (-1,) + (1,) * (slope.dim() - 1)
-        with torch.no_grad():
-            slope.copy_(form.slope.reshape(columns).expand_as(slope))
-            offset.copy_(form.offset.reshape(columns).expand_as(offset))
-
-    hinges = form.slope.numel()
+    hinges, start = form.slope.numel(), partial(_fill, form)
     if form.is_plain:
         return APL(unit_shape, hinges, unit_dim=unit_dim, init=start, device=device, dtype=dtype)
     return AffineAPL(
@@ -113,3 +107,23 @@ def build(
         device=device,
         dtype=dtype,
     )
+
+
+def with_spare_hinges(
+    form: AffineForm, num_hinges: int, interval: tuple[float, float]
+) -> AffineForm:
+    """Fill up with hinges without slope, distinct from each other and from those in use."""
+    spare = num_hinges - form.slope.numel()
+    places = torch.linspace(*interval, num_hinges + 2, dtype=torch.float64)[1:-1] - form.center
+    free = places[~torch.isin(places, form.offset)][:spare].to(form.offset)
+    return form._replace(
+        slope=torch.cat([form.slope, torch.zeros_like(free)]),
+        offset=torch.cat([form.offset, free]),
+    )
+
+
+@torch.no_grad()
+def _fill(form: AffineForm, slope: Tensor, offset: Tensor) -> None:
+    columns = (-1,) + (1,) * (slope.dim() - 1)
+    slope.copy_(form.slope.reshape(columns).expand_as(slope))
+    offset.copy_(form.offset.reshape(columns).expand_as(offset))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchapl.curves import squares, tube
-from torchapl.curves.affine import AffineAPL, build
+from torchapl.curves.affine import AffineAPL, build, with_spare_hinges
 from torchapl.modules import APL
 from torchapl.theorem import AffineForm, affine_form
 
@@ -95,7 +95,7 @@ def fit(
             ``num_hinges`` are too few.
 
     Example:
-        >>> silu = fit(F.silu, num_hinges=4, interval=(-8.0, 8.0))
+        >>> silu = fit(nn.functional.silu, num_hinges=4, interval=(-8.0, 8.0))
         >>> print(f"{silu.max_error:.3f}")
         0.050
         >>> silu.module(unit_shape=64)
@@ -115,7 +115,7 @@ def fit(
         form = AffineForm(slopes.diff(), knots, 1.0, 0.0, 0.0, 0.0)
     else:
         form = affine_form(knots, slopes, intercept)
-    form = _with_spare_hinges(form, num_hinges, interval)
+    form = with_spare_hinges(form, num_hinges, interval)
     max_error, rms_error = _errors(function, form, interval)
     if tolerance is not None and max_error > tolerance:
         raise ValueError(
@@ -222,21 +222,6 @@ def _without_rounding(knots: Tensor, slopes: Tensor, x: Tensor, y: Tensor) -> tu
     right = torch.where(slopes[-1:].abs() > negligible, slopes[-1:], 0.0)
     bends = jumps[kept].flip(0).cumsum(0).flip(0)
     return knots[kept], torch.cat([right - bends, right])
-
-
-def _with_spare_hinges(
-    form: AffineForm, num_hinges: int, interval: tuple[float, float]
-) -> AffineForm:
-    """Fill up with hinges without slope, distinct from each other and from those in use."""
-    spare = num_hinges - form.slope.numel()
-    if not spare:
-        return form
-    places = torch.linspace(*interval, num_hinges + 2, dtype=torch.float64)[1:-1] - form.center
-    free = places[~torch.isin(places, form.offset)][:spare]
-    return form._replace(
-        slope=torch.cat([form.slope, torch.zeros_like(free)]),
-        offset=torch.cat([form.offset, free]),
-    )
 
 
 def _errors(
