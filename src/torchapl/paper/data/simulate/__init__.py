@@ -7,9 +7,12 @@ From a collision to a row: :mod:`.generator` (Pythia), :mod:`.taus` (decays), :m
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -87,26 +90,34 @@ def simulate(
             )
             for start in starts
         ]
-        for rows in _in_processes(blocks, workers):
-            writer.append(rows)
-            if advance is not None:
-                advance(len(rows))
+        with closing(_in_processes(blocks, workers)) as finished:
+            for rows in finished:
+                writer.append(rows)
+                if advance is not None:
+                    advance(len(rows))
         return writer.finish()
 
 
-def _in_processes(blocks: list[Block], workers: int) -> Iterator[NDArray[np.float32]]:
+def _in_processes(blocks: list[Block], workers: int) -> Generator[NDArray[np.float32], None, None]:
     """Make blocks in child processes, and hand them over in order."""
     # Not in this process: the jet finder greets on standard output, which belongs to the caller.
     # Not by fork: the caller may have threads, and torch does.
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
         try:
             yield from pool.map(Block.make, blocks)
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a worker process was killed, perhaps for want of memory: "
+                "run again, with fewer workers, to go on from the last finished block"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _start_worker() -> None:
-    """Keep a worker process quiet, and end it when its parent is gone, killed perhaps."""
+    """Keep a worker process quiet, and end it with its parent, even a killed one."""
+    # Ctrl-C reaches the workers too; they end at once, without a traceback each.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.close(silence)

@@ -172,7 +172,8 @@ class Generator:
 
     def _hadronize(self, event: Event) -> bool:
         self._pythia.event = event
-        return not self._hadronization or self._pythia.forceHadronLevel()
+        # The record has its junctions; a new search would lose those of the beam remnants.
+        return not self._hadronization or self._pythia.forceHadronLevel(False)
 
     def _surroundings(
         self, event: Event
