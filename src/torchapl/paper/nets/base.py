@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Literal, NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchapl import APL
@@ -14,8 +16,8 @@ ParameterKind = Literal["weight", "bias", "curve"]
 class ParameterMultiplier(NamedTuple):
     """Factors of a parameter's learning rate and decay.
 
-    They apply to the optimiser's rates for its kind: curves have a decay of their own, 0.001 in every
-    network of the paper (the authors' NIN files write it as 10 times the 0.0001 of the weights).
+    They apply to the optimiser's rates for its kind: curves have a decay of their own, 0.001 in
+    every network of the paper (the authors' NIN files say 10 times the 0.0001 of the weights).
     """
 
     parameter: nn.Parameter
@@ -34,8 +36,8 @@ class Net(nn.Module):
     def parameter_multipliers(self) -> list[ParameterMultiplier]:
         """Return every trainable parameter once, with its multipliers.
 
-        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the slopes of PReLU
-        and the parameters of batch norm do not decay.
+        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the slopes of
+        PReLU and the parameters of batch norm do not decay.
         """
         result: dict[int, ParameterMultiplier] = {}
         for module in self.modules():
@@ -77,3 +79,21 @@ class Net(nn.Module):
         """
         output: Tensor = self(input)
         return output
+
+
+def average_predictions(logits: Tensor) -> Tensor:
+    """Return the logits of the mean probability of several predictions.
+
+    Args:
+        logits: Of shape ``(predictions, N, num_classes)``.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[[2.0, -1.0]], [[0.0, 0.5]]])
+        >>> mean = logits.softmax(dim=2).mean(dim=0)
+        >>> bool(torch.allclose(average_predictions(logits).softmax(dim=1), mean))
+        True
+    """
+    if logits.shape[2] == 1:
+        return F.logsigmoid(logits).logsumexp(dim=0) - F.logsigmoid(-logits).logsumexp(dim=0)
+    return logits.log_softmax(dim=2).logsumexp(dim=0) - log(logits.shape[0])

@@ -56,6 +56,7 @@ class CifarCNN(Net):
             layers.activation(f"act{index}", activation)
             layers.dropout(f"drop{index}", 0.5)
         layers.linear("fc6", num_classes, std=0.01)
+        self.map_shapes = layers.shapes
         self.layers = layers.sequential()
 
     def forward(self, input: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ class HiggsDNN(Net):
             if index in _DROPOUT:
                 layers.dropout(f"drop{index}", _DROPOUT[index])
         layers.linear("fc8", num_classes, std=0.001)
+        self.map_shapes = layers.shapes
         self.layers = layers.sequential()
 
     def forward(self, input: Tensor) -> Tensor:

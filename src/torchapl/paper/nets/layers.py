@@ -33,6 +33,7 @@ class Layers:
 
     Attributes:
         shape: Shape of the map after the layers so far.
+        shapes: The same after every single layer, by its name.
 
     Example:
         >>> layers = Layers((3, 32, 32))
@@ -49,6 +50,7 @@ class Layers:
         if not input_shape or min(input_shape) < 1:
             raise ValueError(f"input_shape must have positive sizes, got {input_shape}")
         self.shape = tuple(input_shape)
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self._modules: OrderedDict[str, nn.Module] = OrderedDict()
 
     def sequential(self) -> nn.Sequential:
@@ -59,8 +61,11 @@ class Layers:
         """Append any module; ``shape`` is that of its output if it changes the map's."""
         self._modules[name] = module
         self.shape = self.shape if shape is None else shape
+        self.shapes[name] = self.shape
 
-    def conv(self, name: str, channels: int, kernel: int, *, padding: int, std: float) -> None:
+    def conv(
+        self, name: str, channels: int, kernel: int, *, padding: int, std: float | None = None
+    ) -> None:
         """Append a convolution with weights N(0, std) and biases 0."""
         features, height, width = self._image(name)
         sizes = tuple(size + 2 * padding - kernel + 1 for size in (height, width))
@@ -72,7 +77,7 @@ class Layers:
         module = nn.Conv2d(features, channels, kernel, padding=padding)
         self.add(name, started(module, std), (channels, *sizes))
 
-    def linear(self, name: str, features: int, *, std: float) -> None:
+    def linear(self, name: str, features: int, *, std: float | None = None) -> None:
         """Append a linear layer with weights N(0, std) and biases 0, flattening a map first."""
         if len(self.shape) > 1:
             self.add(f"{name}_flatten", nn.Flatten(), (prod(self.shape),))
@@ -120,9 +125,12 @@ def pooled_size(size: int, kernel: int, stride: int) -> int:
     return windows - 1 if (windows - 1) * stride >= size else windows
 
 
-def started(module: nn.Conv2d | nn.Linear, std: float) -> nn.Conv2d | nn.Linear:
-    """Return the module with weights N(0, std) and biases 0."""
-    nn.init.normal_(module.weight, std=std)
+def started(module: nn.Conv2d | nn.Linear, std: float | None) -> nn.Conv2d | nn.Linear:
+    """Return the module with weights N(0, std) and biases 0; without a std, that for ReLU (He)."""
+    if std is None:
+        nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    else:
+        nn.init.normal_(module.weight, std=std)
     if module.bias is not None:
         nn.init.zeros_(module.bias)
     return module

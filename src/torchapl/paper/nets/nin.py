@@ -56,6 +56,7 @@ class NIN(Net):
                 layers.dropout(f"drop{block}", 0.5)
         layers.add("pool3", nn.AdaptiveAvgPool2d(1), (num_classes, 1, 1))
         layers.add("flatten", nn.Flatten(), (num_classes,))
+        self.map_shapes = layers.shapes
         self.layers = layers.sequential()
 
     def forward(self, input: Tensor) -> Tensor:
