@@ -1,0 +1,92 @@
+"""How a dense tensor collapses to (outer, units, inner) in memory order and is cut into tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+# Neighbours in memory that a tile should at least hold: 32 floats are one cache line.
+RUN = 32
+# Below this length of a run, filling the last tile better no longer pays for shorter runs.
+SHORTEST_CUT = 128
+
+
+class Geometry(NamedTuple):
+    """A dense tensor as (outer, units, inner), and the order of the units' axes in its memory."""
+
+    outer: int
+    units: int
+    inner: int
+    unit_order: tuple[int, ...]
+
+
+class Tile(NamedTuple):
+    """The part of (outer, units, inner) that one program handles; powers of two."""
+
+    outer: int
+    units: int
+    inner: int
+
+    def blocks(self, geometry: Geometry) -> tuple[int, int, int]:
+        """Return the number of tiles along outer, units and inner."""
+        sizes = zip(geometry[:3], self, strict=True)
+        outer, units, inner = (-(-size // tile) for size, tile in sizes)
+        return outer, units, inner
+
+
+@lru_cache(maxsize=1024)
+def collapse(
+    shape: tuple[int, ...], strides: tuple[int, ...], unit_dim: int, unit_dims: int
+) -> Geometry | None:
+    """Collapse a dense, non-empty tensor; None where its units' axes lie apart in memory."""
+    unit_axes = range(unit_dim, unit_dim + unit_dims)
+    memory = sorted((d for d, size in enumerate(shape) if size > 1), key=lambda d: -strides[d])
+    places = [place for place, d in enumerate(memory) if d in unit_axes]
+    if not places:
+        return Geometry(1, 1, math.prod(shape), tuple(range(unit_dims)))
+    first, last = places[0], places[-1]
+    if last - first + 1 != len(places):
+        return None
+
+    outer, units, inner = (
+        math.prod(shape[d] for d in part)
+        for part in (memory[:first], memory[first : last + 1], memory[last + 1 :])
+    )
+    order = [d - unit_dim for d in memory[first : last + 1]]
+    # Axes of size one lie anywhere.
+    order += [d - unit_dim for d in unit_axes if shape[d] == 1]
+    return Geometry(outer, units, inner, tuple(order))
+
+
+@lru_cache(maxsize=1024)
+def tile_of(geometry: Geometry, elements: int) -> Tile:
+    """Cut (outer, units, inner) into tiles of at most ``elements``, a power of two.
+
+    Elements of one unit come first, so that few partial sums are left; but a tile holds runs of memory
+    as long as a cache line, and where a unit has few elements it holds many units.
+    """
+    inner = _cut(geometry.inner, elements)
+    units = min(_power(geometry.units), max(1, RUN // inner))
+    outer = min(_power(geometry.outer), elements // (inner * units))
+    units = min(_power(geometry.units), elements // (inner * outer))
+    return Tile(outer, units, inner)
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """Return the permutation that undoes ``order``."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _cut(size: int, most: int) -> int:
+    """Return the power of two whose tiles overhang least (3136 = 24.5 * 128), of equals the larger."""
+    tile = min(_power(size), most)
+    candidates = [tile]
+    while candidates[-1] > SHORTEST_CUT:
+        candidates.append(candidates[-1] // 2)
+    return min(candidates, key=lambda c: (-(-size // c) * c, -c))
+
+
+def _power(size: int) -> int:
+    return 1 << (size - 1).bit_length()

@@ -1,0 +1,286 @@
+"""The GPU kernels in Triton and their launchers, imported on the first CUDA call.
+
+The launchers are ordinary functions, so they also run on CPU tensors under the Triton interpreter.
+A program sums the parameter gradients of its tile and ``torch.sum`` adds up those partial sums: no
+atomics, hence the same bits from run to run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from torchapl.ops.geometry import Geometry, Tile, collapse, inverse, tile_of
+from torchapl.reference import compute_dtype
+
+# Sizes by rule and not by autotuning, which would time kernels during the first training step (CUDA
+# graphs forbid it) and might choose other blocks, hence other bits, the next time. 256 threads with
+# 16 float32 or 8 float64 each: x, g and dx of a tile stay in registers.
+THREADS = 256
+TILE_BYTES = 64 * THREADS
+# More hinges are a loop: the compiler fetches the parameters of all unrolled hinges at once, and for
+# ten of them that took 200 registers.
+UNROLLED_HINGES = 5
+
+
+@triton.jit
+def _locate(
+    outer,
+    units,
+    inner,
+    unit_blocks,
+    inner_blocks,
+    OUTER: tl.constexpr,
+    UNITS: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    """Return the addresses of this program's tile, (UNITS, OUTER * INNER), and where it lies."""
+    program = tl.program_id(0)
+    inner_block = program % inner_blocks
+    unit_block = program // inner_blocks % unit_blocks
+    outer_block = program // inner_blocks // unit_blocks
+
+    # 64-bit from here on: one map may have more than 2**31 elements.
+    element = tl.arange(0, OUTER * INNER)[None, :]
+    row = outer_block.to(tl.int64) * OUTER + element // INNER
+    column = inner_block.to(tl.int64) * INNER + element % INNER
+    unit = unit_block.to(tl.int64) * UNITS
+    # A single unit stays a scalar: each thread loads its parameters once and not once per element.
+    if UNITS > 1:
+        unit += tl.arange(0, UNITS)[:, None]
+
+    index = (row * units + unit) * inner + column
+    inside = (row < outer) & (unit < units) & (column < inner)
+    block = outer_block.to(tl.int64) * inner_blocks + inner_block
+    return index, inside, unit, block
+
+
+@triton.jit
+def _relu(v):
+    # v <= 0 is false for NaN, which therefore passes through as in torch.relu.
+    return tl.where(v <= 0, 0.0, v)
+
+
+@triton.jit
+def _sum(v, UNITS: tl.constexpr):
+    return tl.sum(v) if UNITS == 1 else tl.sum(v, 1, keep_dims=True)
+
+
+@triton.jit
+def _sum_both(v, w, UNITS: tl.constexpr):
+    # One reduction for two: half the barriers and up to 40 registers fewer than two calls of _sum.
+    sums = tl.sum(tl.join(v, w), 1, keep_dims=True)
+    return tl.split(tl.reshape(sums, 2) if UNITS == 1 else sums)
+
+
+@triton.jit(do_not_specialize=["outer"])
+def _forward(
+    y_ptr,
+    x_ptr,
+    a_ptr,
+    b_ptr,
+    outer,
+    units,
+    inner,
+    unit_blocks,
+    inner_blocks,
+    HINGES: tl.constexpr,
+    UNROLL: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
+    UNITS: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    index, inside, unit, _ = _locate(
+        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
+    )
+    exists = unit < units
+
+    x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
+    y = _relu(x)
+    for _ in range(HINGES // UNROLL):
+        for _ in tl.static_range(UNROLL):
+            a = tl.load(a_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
+            b = tl.load(b_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
+            y += a * _relu(b - x)
+            unit += units
+
+    tl.store(y_ptr + index, y, mask=inside)
+
+
+@triton.jit(do_not_specialize=["outer"])
+def _backward(
+    dx_ptr,
+    da_ptr,
+    db_ptr,
+    g_ptr,
+    x_ptr,
+    a_ptr,
+    b_ptr,
+    outer,
+    units,
+    inner,
+    unit_blocks,
+    inner_blocks,
+    HINGES: tl.constexpr,
+    UNROLL: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
+    UNITS: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    index, inside, unit, block = _locate(
+        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
+    )
+    exists = unit < units
+    partial = block * HINGES * units
+
+    x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
+    # Zero outside of the map, so that nothing from there enters a sum.
+    g = tl.load(g_ptr + index, mask=inside, other=0.0).to(COMPUTE)
+    dx = tl.where(x <= 0, 0.0, g)
+    for _ in range(HINGES // UNROLL):
+        for _ in tl.static_range(UNROLL):
+            a = tl.load(a_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
+            b = tl.load(b_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
+            gate = b - x
+            passed = tl.where(gate <= 0, 0.0, g)
+            # A pointer is None where nobody asked for the gradient: its arithmetic is not compiled.
+            if dx_ptr is not None:
+                dx -= a * passed
+            # relu(gate), because 0 * gate is NaN at the closed gate of an infinite x.
+            if da_ptr is not None and db_ptr is not None:
+                da, db = _sum_both(passed * _relu(gate), passed, UNITS)
+                tl.store(da_ptr + partial + unit, da, mask=exists)
+                tl.store(db_ptr + partial + unit, a * db, mask=exists)
+            elif da_ptr is not None:
+                da = _sum(passed * _relu(gate), UNITS)
+                tl.store(da_ptr + partial + unit, da, mask=exists)
+            elif db_ptr is not None:
+                tl.store(db_ptr + partial + unit, a * _sum(passed, UNITS), mask=exists)
+            unit += units
+
+    if dx_ptr is not None:
+        tl.store(dx_ptr + index, dx, mask=inside)
+
+
+def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+    """Evaluate the units; the result has the strides of ``torch.empty_like(input)``."""
+    output = torch.empty_like(input)
+    if input.numel() == 0:
+        return output
+    geometry = _geometry(output, slope, unit_dim)
+    if geometry is None:
+        # Units of (C, H) on channels last, say: in row-major order their axes are neighbours.
+        return output.copy_(apl(input.contiguous(), slope, offset, unit_dim))
+
+    x = _laid_out_like(output, input)
+    a, b = (_flatten(parameter, geometry) for parameter in (slope, offset))
+    _launch(_forward, geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
+    return output
+
+
+def apl_backward(
+    grad: Tensor,
+    input: Tensor,
+    slope: Tensor,
+    offset: Tensor,
+    unit_dim: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of input, slope and offset; an empty tensor where the mask is false."""
+    dx = torch.empty_like(input) if output_mask[0] else input.new_empty(0)
+    if input.numel() == 0 or not any(output_mask):
+        da, db = (
+            parameter.new_zeros(parameter.shape if wanted else 0)
+            for parameter, wanted in zip((slope, offset), output_mask[1:], strict=True)
+        )
+        return dx, da, db
+    like = torch.empty_like(input, device="meta")
+    geometry = _geometry(like, slope, unit_dim)
+    if geometry is None:
+        result, da, db = apl_backward(
+            grad, input.contiguous(), slope, offset, unit_dim, output_mask
+        )
+        return dx.copy_(result), da, db
+
+    g, x = (_laid_out_like(like, tensor) for tensor in (grad, input))
+    a, b = (_flatten(parameter, geometry) for parameter in (slope, offset))
+    dtype = compute_dtype(input, slope)
+    blocks = _tile(geometry, dtype).blocks(geometry)
+    sums = (blocks[0] * blocks[2], len(slope), geometry.units)
+    partial_da, partial_db = (
+        x.new_empty(sums, dtype=dtype) if wanted else None for wanted in output_mask[1:]
+    )
+    results = (dx if output_mask[0] else None, partial_da, partial_db)
+    _launch(_backward, geometry, dtype, len(slope), (*results, g, x, a, b))
+    return dx, _unflatten(partial_da, slope, geometry), _unflatten(partial_db, offset, geometry)
+
+
+def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Geometry | None:
+    return collapse(tuple(like.shape), like.stride(), unit_dim, slope.dim() - 1)
+
+
+def _tile(geometry: Geometry, dtype: torch.dtype) -> Tile:
+    return tile_of(geometry, TILE_BYTES // dtype.itemsize)
+
+
+def _laid_out_like(like: Tensor, tensor: Tensor) -> Tensor:
+    """Return the tensor with the strides of ``like``, itself if it has them."""
+    strides = zip(like.shape, like.stride(), tensor.stride(), strict=True)
+    if all(size == 1 or wanted == found for size, wanted, found in strides):
+        return tensor
+    copy = torch.empty_strided(like.shape, like.stride(), dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
+
+
+def _flatten(parameter: Tensor, geometry: Geometry) -> Tensor:
+    """Return a parameter as (hinges, units), the units in the order of the input's memory."""
+    axes = [1 + axis for axis in geometry.unit_order]
+    return parameter.permute(0, *axes).reshape(len(parameter), geometry.units).contiguous()
+
+
+def _unflatten(partial: Tensor | None, parameter: Tensor, geometry: Geometry) -> Tensor:
+    """Add up the partial sums to a gradient like the parameter; an empty one for None."""
+    if partial is None:
+        return parameter.new_empty(0)
+    total = partial.sum(0) if len(partial) > 1 else partial[0]
+    shape = [parameter.shape[1 + axis] for axis in geometry.unit_order]
+    axes = [1 + axis for axis in inverse(geometry.unit_order)]
+    gradient = total.view(len(parameter), *shape).permute(0, *axes)
+    return gradient.to(parameter.dtype, memory_format=torch.contiguous_format)
+
+
+def _launch(
+    kernel: Any,
+    geometry: Geometry,
+    dtype: torch.dtype,
+    hinges: int,
+    tensors: Sequence[Tensor | None],
+) -> None:
+    tile = _tile(geometry, dtype)
+    outer_blocks, unit_blocks, inner_blocks = tile.blocks(geometry)
+    warp = 64 if torch.version.hip else 32
+    # A tile that is not full gets fewer threads, four elements for each.
+    threads = min(THREADS, math.prod(tile) // 4)
+    with torch.cuda.device_of(tensors[-1]):
+        # One axis: the others end at 65535.
+        kernel[(outer_blocks * unit_blocks * inner_blocks,)](
+            *tensors,
+            *geometry[:3],
+            unit_blocks,
+            inner_blocks,
+            HINGES=hinges,
+            UNROLL=hinges if hinges <= UNROLLED_HINGES else 1,
+            COMPUTE=tl.float64 if dtype == torch.float64 else tl.float32,
+            OUTER=tile.outer,
+            UNITS=tile.units,
+            INNER=tile.inner,
+            num_warps=max(1, threads // warp),
+        )
