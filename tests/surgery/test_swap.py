@@ -64,10 +64,14 @@ def test_outputs_stay(model: zoo.Model) -> None:
 @every_model
 @pytest.mark.parametrize("per", ["unit", "channel", "layer"])
 def test_gradients_flow_and_a_step_changes_the_curves(model: zoo.Model, per: Any) -> None:
-    original, result, example = swapped(model, per=per)
+    if model.name == "piecewise linear" and per == "layer":
+        with pytest.raises(ValueError, match="slopes for 5 channels"):
+            swapped(model, per=per)
+        return
+    _, result, example = swapped(model, per=per)
     optimizer = torch.optim.SGD(torchapl.curve_parameters(result), lr=0.1)
     before = [parameter.detach().clone() for parameter in torchapl.curve_parameters(result)]
-    run_model(result, example).square().mean().backward()
+    (run_model(result, example) - 1).square().mean().backward()
     optimizer.step()
     slopes = [p for name, p in result.named_parameters() if name.endswith("slope")]
     assert slopes
@@ -199,7 +203,7 @@ def test_arguments_built_into_a_graph_are_refused_with_other_values() -> None:
     net = swap_activations(zoo.Optional(), torch.randn(3, 5))
     x = torch.randn(3, 5)
     assert torch.equal(net(x, scale=3.0) * 2, net(x) * 3)
-    with pytest.raises(ValueError, match="mask=.* does not fit: .* mask=None"):
+    with pytest.raises(ValueError, match="mask=Tensor does not fit: .* mask=None"):
         net(x, torch.rand(3, 7))
     with pytest.raises(ValueError, match="flag=False does not fit"):
         net(x, flag=False)
@@ -279,7 +283,7 @@ def test_attributes_and_methods_of_a_rewritten_module() -> None:
         def width(self) -> int:
             return self.linear.out_features
 
-        def double(self, x: Tensor) -> Tensor:
+        def twice(self, x: Tensor) -> Tensor:
             return 2 * self(x)
 
     net = Named()
@@ -287,7 +291,7 @@ def test_attributes_and_methods_of_a_rewritten_module() -> None:
     result = swap_activations(net, torch.randn(3, 5))
     x = torch.randn(3, 5)
     assert (result.title, result.width, result.config) == ("a title", 7, {"a": 1})
-    assert torch.equal(result.double(x), 2 * net(x))
+    assert torch.equal(result.twice(x), 2 * net(x))
     assert type(result).__name__ == "Named"
     with pytest.raises(AttributeError):
         _ = result.nothing

@@ -42,6 +42,11 @@ def make(
         max(call.interval[1] for call in site.calls),
     )
     form = forms.of(site.function, interval)
+    if form.slope.dim() > 1 and form.slope.shape[1:] != unit_shape[:1]:
+        raise ValueError(
+            f"{site.names[0]} has slopes for {form.slope.shape[1]} channels, which units of shape "
+            f"{unit_shape} cannot keep: use per='channel' or per='unit'"
+        )
     error = largest_error(
         form, site.function, interval, parameter_dtype=dtype, input_dtype=call.dtype
     )

@@ -36,9 +36,12 @@ class Traced:
 
 def expect(value: object, expected: object, argument: str) -> None:
     """Refuse an argument that differs from the value which is built into a rewritten forward."""
-    if value is not expected and value != expected:
+    if value is expected:
+        return
+    if isinstance(value, Tensor) or value != expected:
+        given = "Tensor" if isinstance(value, Tensor) else repr(value)
         raise ValueError(
-            f"{argument}={value!r} does not fit: this module was rewritten for "
+            f"{argument}={given} does not fit: this module was rewritten for "
             f"{argument}={expected!r}. Swap the original model with example inputs that use the "
             "other value"
         )

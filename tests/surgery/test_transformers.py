@@ -1,0 +1,119 @@
+"""Architectures of Hugging Face transformers, small, from their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+import torchapl
+from torchapl import describe, rebuild_swapped, swap_activations
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 50,
+}
+VISION = {key: value for key, value in TEXT.items() if key != "vocab_size"} | {
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
+def tokens() -> dict[str, Tensor]:
+    return {"input_ids": torch.randint(3, 50, (2, 7))}
+
+
+def image() -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(2, 3, 32, 32)}
+
+
+# Model, configuration, its settings, inputs, how many calls are swapped, kinds, what is left.
+ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any], Callable[[], dict[str, Tensor]], int, str]] = {
+    "resnet": ("ResNetForImageClassification", "ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [2, 2], "layer_type": "basic"}, image, 9, "ReLU"),
+    "mobilenet": ("MobileNetV2ForImageClassification", "MobileNetV2Config", {"depth_multiplier": 0.25, "min_depth": 4, "image_size": 32}, image, 35, "ReLU6"),
+    "bert": ("BertForSequenceClassification", "BertConfig", TEXT, tokens, 3, "GELUActivation Tanh"),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", TEXT, tokens, 3, "GELUActivation"),
+    "albert": ("AlbertModel", "AlbertConfig", {**TEXT, "embedding_size": 8}, tokens, 2, "NewGELUActivation Tanh"),
+    "vit": ("ViTForImageClassification", "ViTConfig", VISION, image, 2, "GELUActivation"),
+    "clip": ("CLIPVisionModel", "CLIPVisionConfig", VISION, image, 2, "QuickGELUActivation"),
+    "convnext": ("ConvNextForImageClassification", "ConvNextConfig", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "image_size": 32}, image, 2, "GELUActivation"),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 16}, tokens, 2, "NewGELUActivation"),
+    "opt": ("OPTForCausalLM", "OPTConfig", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32, "vocab_size": 50, "max_position_embeddings": 16, "word_embed_proj_dim": 16}, tokens, 2, "ReLU"),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", TEXT, tokens, 2, "SiLUActivation"),
+    "t5": ("T5EncoderModel", "T5Config", {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 50}, tokens, 2, "ReLU"),
+    "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", {**TEXT, "conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}, lambda: {"input_values": torch.randn(2, 400)}, 5, "GELUActivation"),
+    "distilbert": ("DistilBertForSequenceClassification", "DistilBertConfig", {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50}, tokens, 2, "GELUActivation"),
+}  # fmt: skip
+
+
+def build(name: str) -> nn.Module:
+    model, config, settings, *_ = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    built: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**settings))
+    return built
+
+
+def outputs(model: nn.Module, example: dict[str, Tensor]) -> list[Tensor]:
+    model.eval()
+    with torch.no_grad():
+        return [leaf for leaf in tree_leaves(dict(model(**example))) if isinstance(leaf, Tensor)]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_swap_train_save_rebuild(name: str) -> None:
+    *_, inputs, count, kinds = ARCHITECTURES[name]
+    model, example = build(name), inputs()
+    before = outputs(model, example)
+    parameters = dict(model.named_parameters())
+
+    swapped = swap_activations(model, example, num_hinges=3)
+    report = describe(swapped)
+    assert swapped is model
+    assert len(report.swaps) == count
+    assert {swap.kind for swap in report.swaps} == set(kinds.split())
+    kept = dict(swapped.named_parameters())
+    assert all(kept[key] is parameter for key, parameter in parameters.items())
+
+    after = outputs(swapped, example)
+    change = max(float((new - old).abs().max()) for new, old in zip(after, before, strict=True))
+    assert change == pytest.approx(report.output_error, abs=1e-5)
+    if all(swap.kind == "ReLU" for swap in report.swaps):
+        assert change == 0
+
+    swapped.train()
+    curves = [parameter.detach().clone() for parameter in torchapl.curve_parameters(swapped)]
+    optimizer = torch.optim.SGD(swapped.parameters(), lr=0.1)
+    leaf = next(leaf for leaf in tree_leaves(dict(swapped(**example))) if leaf.requires_grad)
+    (leaf - 1).square().mean().backward()
+    optimizer.step()
+    moved = zip(torchapl.curve_parameters(swapped), curves, strict=True)
+    assert any(not torch.equal(new, old) for new, old in moved)
+
+    rebuilt = rebuild_swapped(build(name), report.to_json())
+    rebuilt.load_state_dict(swapped.state_dict(), strict=True)
+    for new, old in zip(outputs(rebuilt, example), outputs(swapped, example), strict=True):
+        assert torch.equal(new, old)
+
+
+def test_what_cannot_be_traced_is_named() -> None:
+    left = describe(swap_activations(build("distilbert"), tokens())).left
+    assert [(entry.name, entry.kind) for entry in left] == [("relu", "ReLU")]
+    assert left[0].place.startswith("modeling_distilbert.py:")
+    assert "SequenceClassifierOutput" in left[0].reason
+
+
+def test_generation_and_labels_still_work() -> None:
+    model = swap_activations(build("gpt2"), tokens())
+    example = tokens()
+    assert model(**example, labels=example["input_ids"]).loss.isfinite()
+    generated = model.generate(**example, max_new_tokens=2, do_sample=False, pad_token_id=0)
+    assert generated.shape == (2, 9)
