@@ -255,7 +255,8 @@ def largest_value(
 def _rms(kinks: Kinks, interval: tuple[float, float]) -> Tensor:
     low, high = interval
     ends = kinks.position.new_tensor([low, high]).expand(*kinks.right_slope.shape, 2)
-    at_low, at_high = kinks.evaluate(ends).split(1, -1)
+    at_ends = kinks.evaluate(ends)
+    at_low, at_high = at_ends[..., :1], at_ends[..., 1:]
     places = torch.cat([ends[..., :1], kinks.position.clamp(low, high), ends[..., 1:]], -1)
     values = torch.where(kinks.position < low, at_low, kinks.at_knots())
     values = torch.where(kinks.position > high, at_high, values)

@@ -128,7 +128,7 @@ def simplify(
         if id(unit) not in done:
             done[id(unit)], layer = _simplify_layer(name, unit, tolerance, given.get(name))
             layers.append(layer)
-        simple = _put(simple, name, done[id(unit)])
+        simple = put(simple, name, done[id(unit)])
     before = after = None
     if example_inputs is not None:
         before, after = _median_seconds(model, simple, example_inputs)
@@ -275,7 +275,8 @@ def _by_name(model: nn.Module, ranges: Mapping[str, Range] | Range | None) -> Ma
     return ranges
 
 
-def _put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+def put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    """Set the submodule of this name and return the model; the module itself for the empty name."""
     if not name:
         return module
     parent, _, child = name.rpartition(".")

@@ -1,0 +1,211 @@
+"""Networks of APL units as networks of Linear, Conv2d and ReLU alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchapl.curves.kinks import Unit, inner_unit
+from torchapl.curves.layers import Hidden, combined, dense, expanded, grouped
+from torchapl.curves.simplify import Inputs, named_units, put
+
+
+def to_relu_network(
+    model: nn.Module, example_inputs: Inputs, *, max_parameters: int = 50_000_000
+) -> nn.Module:
+    """Return a copy with ``Linear`` / ``Conv2d`` and ``ReLU`` alone in place of units.
+
+    A layer of units on feature maps becomes two 1x1 convolutions, one group for each unit, with a
+    ReLU in between; where every position has its own curve the positions are made channels first
+    (``Flatten``, ``Unflatten``). On the last axis it becomes two ``Linear``, absorbed by ``Linear``
+    neighbours in a ``Sequential``; without such neighbours they are block-diagonal matrices of
+    which most is zero.
+
+    Args:
+        model: Holds units somewhere, or is one.
+        example_inputs: Arguments of the model, which show the shapes that the units see.
+        max_parameters: How many numbers a block-diagonal matrix may have; a larger one is refused.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=1), nn.Linear(8, 2))
+        >>> to_relu_network(model, torch.randn(1, 4))
+        Sequential(
+          (0): Linear(in_features=4, out_features=16, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=16, out_features=2, bias=True)
+        )
+    """
+    return _convert(model, example_inputs, max_parameters, absorb_convolutions=False)
+
+
+def to_mlpconv(
+    model: nn.Module, example_inputs: Inputs, *, max_parameters: int = 50_000_000
+) -> nn.Module:
+    """Return a copy with the paper's MLPConv layers in place of units.
+
+    A convolution followed by units that are shared over the map becomes one with ``S + 1`` times
+    the channels, whose weights are c*w with c = 1 or -1 (the paper's tying), a ReLU, and a 1x1
+    convolution that sums each channel's ReLUs. All else is as in :func:`to_relu_network`.
+
+    Args:
+        model: Holds units somewhere, or is one.
+        example_inputs: Arguments of the model, which show the shapes that the units see.
+        max_parameters: As in :func:`to_relu_network`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 5), APL(8, num_hinges=2))
+        >>> print(to_mlpconv(model, torch.randn(1, 3, 9, 9))[0])
+        Conv2d(3, 24, kernel_size=(5, 5), stride=(1, 1))
+    """
+    return _convert(model, example_inputs, max_parameters, absorb_convolutions=True)
+
+
+def _convert(
+    model: nn.Module, example_inputs: Inputs, max_parameters: int, *, absorb_convolutions: bool
+) -> nn.Module:
+    converted = copy.deepcopy(model)
+    places = _places(converted, example_inputs)
+    for module in list(converted.modules()):
+        if type(module) is nn.Sequential:
+            _absorb(module, places, max_parameters, absorb_convolutions)
+    blocks: dict[int, nn.Module] = {}
+    for name, unit in list(named_units(converted)):
+        if id(unit) not in blocks:
+            if id(unit) not in places:
+                raise ValueError(f"the example inputs do not reach the units of {name!r}")
+            blocks[id(unit)] = _block(name, unit, places[id(unit)], max_parameters)
+        converted = put(converted, name, blocks[id(unit)])
+    return converted.train(model.training)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The input of a layer of units: its shape, and which axes the units have."""
+
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def on_last_axis(self) -> bool:
+        return self.stop == len(self.shape) and self.stop - self.start == 1
+
+    @property
+    def on_channels(self) -> bool:
+        return self.start == 1 and self.stop == 2 and len(self.shape) == 4
+
+    @property
+    def units(self) -> int:
+        return math.prod(self.shape[self.start : self.stop])
+
+
+@torch.no_grad()
+def _places(model: nn.Module, example_inputs: Inputs) -> dict[int, _Place]:
+    found: dict[int, _Place] = {}
+
+    def watch(name: str, unit: Unit, input: Tensor) -> None:
+        shape, inner = tuple(input.shape), inner_unit(unit)
+        if inner.unit_shape:
+            start = inner.unit_dim % len(shape)
+            place = _Place(shape, start, start + len(inner.unit_shape))
+        elif len(shape) >= 4:
+            place = _Place(shape, 1, 2)
+        elif shape:
+            place = _Place(shape, len(shape) - 1, len(shape))
+        else:
+            raise ValueError(f"units {name!r} have an input without axes, which no layer takes")
+        if id(unit) in found and found[id(unit)].shape[1:] != shape[1:]:
+            raise ValueError(
+                f"units {name!r} are called with inputs of shapes {found[id(unit)].shape} and "
+                f"{shape}: give each call a layer of its own"
+            )
+        found[id(unit)] = place
+
+    hooks = [
+        unit.register_forward_pre_hook(lambda _, args, n=name, u=unit: watch(n, u, args[0]))
+        for name, unit in {id(u): (n, u) for n, u in named_units(model)}.values()
+    ]
+    training = model.training
+    try:
+        # Evaluation mode: the statistics of batch normalisation must not move.
+        model.eval()
+        model(*example_inputs) if isinstance(example_inputs, tuple) else model(example_inputs)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _absorb(
+    module: nn.Sequential, places: dict[int, _Place], max_parameters: int, convolutions: bool
+) -> None:
+    """Let the neighbours of units in a Sequential take over their affine maps."""
+    for i, unit in enumerate(module):
+        place = places.get(id(unit))
+        before = module[i - 1] if i > 0 else None
+        if place is None or not isinstance(unit, Unit):
+            continue
+        hidden = Hidden.of(unit).flat(place.units)
+        if place.on_last_axis and type(before) is nn.Linear:
+            module[i - 1], module[i] = expanded(before, hidden), nn.ReLU()
+            j = _next_layer(module, i)
+            after = module[j] if j < len(module) else None
+            if type(after) is nn.Linear:
+                module[j] = combined(after, hidden)
+            else:
+                _, combine = dense(str(i), hidden, before.weight, max_parameters)
+                module[i] = nn.Sequential(nn.ReLU(), combine)
+        elif place.on_channels and convolutions and type(before) is nn.Conv2d:
+            module[i - 1] = expanded(before, hidden)
+            module[i] = nn.Sequential(nn.ReLU(), grouped(hidden, before.weight)[1])
+
+
+def _next_layer(module: nn.Sequential, i: int) -> int:
+    """Return the place after ``i`` and after layers that do nothing in evaluation."""
+    j = i + 1
+    while j < len(module) and (
+        isinstance(module[j], nn.Identity)
+        or (isinstance(module[j], nn.Dropout) and not module[j].training)
+    ):
+        j += 1
+    return j
+
+
+def _block(name: str, unit: Unit, place: _Place, max_parameters: int) -> nn.Module:
+    hidden = Hidden.of(unit).flat(place.units)
+    like = inner_unit(unit).slope
+    if place.on_last_axis:
+        expand, combine = dense(name, hidden, like, max_parameters)
+        return nn.Sequential(expand, nn.ReLU(), combine)
+    if place.start == 1:
+        return _as_channels(place, *grouped(hidden, like))
+    if place.stop == len(place.shape):
+        expand, combine = dense(name, hidden, like, max_parameters)
+        apart = nn.Unflatten(place.start, place.shape[place.start :])
+        return nn.Sequential(nn.Flatten(place.start), expand, nn.ReLU(), combine, apart)
+    raise ValueError(
+        f"units {name!r} on axes {place.start} to {place.stop - 1} of an input of shape "
+        f"{place.shape} have no Linear or Conv2d: they must start at axis 1 or end at the last one"
+    )
+
+
+def _as_channels(place: _Place, expand: nn.Conv2d, combine: nn.Conv2d) -> nn.Sequential:
+    """Reshape to (N, units, height, width) around the layers, whatever axes the units have."""
+    units, rest = place.shape[place.start : place.stop], place.shape[place.stop :]
+    before: list[nn.Module] = []
+    after: list[nn.Module] = []
+    if len(units) > 1:
+        before.append(nn.Flatten(1, len(units)))
+        after.append(nn.Unflatten(1, units))
+    if len(rest) == 0:
+        before.append(nn.Unflatten(1, (place.units, 1, 1)))
+        after.insert(0, nn.Flatten(1))
+    elif len(rest) != 2:
+        before += [nn.Flatten(2), nn.Unflatten(2, (math.prod(rest), 1))]
+        after = [nn.Flatten(2), nn.Unflatten(2, rest), *after]
+    return nn.Sequential(*before, expand, nn.ReLU(), combine, *after)
