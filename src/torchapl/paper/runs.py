@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -204,26 +204,22 @@ def read_result(folder: Path) -> RunResult | None:
     if not path.exists():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        facts = (
-            "experiment",
-            "scale",
-            "seed",
-            "status",
-            "n_parameters",
-            "seconds",
-            "epochs",
-            "error",
-        )
-        return RunResult(
-            **{name: values.pop(name) for name in facts},
-            overrides=tuple(values.pop("overrides")),
-            metrics={key: values.pop(key) for key in list(values) if key.startswith(_NUMBERS)},
-            environment=values,
-            folder=folder,
-        )
+        return result_from_dict(json.loads(path.read_text(encoding="utf-8")), folder)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not the result of a run: {error}") from error
+
+
+def result_from_dict(content: Mapping[str, Any], folder: Path | None = None) -> RunResult:
+    """Read a result back from what :meth:`RunResult.to_dict` returned."""
+    values = dict(content)
+    facts = ("experiment", "scale", "seed", "status", "n_parameters", "seconds", "epochs", "error")
+    return RunResult(
+        **{name: values.pop(name) for name in facts},
+        overrides=tuple(values.pop("overrides")),
+        metrics={key: values.pop(key) for key in list(values) if key.startswith(_NUMBERS)},
+        environment=values,
+        folder=folder,
+    )
 
 
 def load_runs(folder: Path) -> list[RunResult]:

@@ -1,0 +1,187 @@
+"""``torchapl reproduce``: the tables of the paper, run by run, resumed by repeating the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchapl.paper.experiments import Table
+    from torchapl.paper.sweep import Job, Pool, Sweep
+    from torchapl.paper.sweep.local import Done
+
+EXAMPLES = """examples:
+  torchapl reproduce table3 --scale smoke
+  torchapl reproduce table1 --scale lab --seeds 5 --only 'cifar10-cnn-*' --data DIR --workers 2
+  torchapl reproduce all --dry-run                 what would run, and how long it takes here
+  torchapl reproduce all --scale lab --runs results/lab.jsonl   tables from stored results
+  torchapl reproduce table2 --ray auto             on a Ray cluster, runs on shared storage
+
+A finished run is never repeated, an interrupted one goes on where it was, a failed one is shown.
+Learning rates (at lab scale), slopes and numbers of hinges are chosen on held-out training rows.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this sub-command."""
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="run the paper's tables",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tables = ("table1", "table2", "table3", "ablation", "all")
+    parser.add_argument(
+        "tables", nargs="+", choices=tables, metavar="TABLE", help=", ".join(tables)
+    )
+    parser.add_argument("--scale", choices=("paper", "lab", "smoke"), default="paper")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each cell (default 5)")
+    parser.add_argument(
+        "--selection-seeds", type=int, default=2, help="runs of each candidate (default 2)"
+    )
+    parser.add_argument("--only", metavar="GLOB", help="only experiments whose name matches")
+    parser.add_argument("--workers", type=int, default=1, help="processes at a time (default 1)")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="run on this Ray cluster ('auto' finds it)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
+    parser.add_argument("--data", type=Path, help="folder with the data sets' files")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        help="folder of all runs, or a file of stored ones",
+    )
+    parser.add_argument("--store", type=Path, help="write the results to this file of JSON lines")
+    parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
+    parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
+    parser.add_argument("--json", action="store_true", help="tables as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what is missing, then print the tables; 1 if a run ended without a result."""
+    from torchapl.paper.sweep import Sweep, reproduce
+    from torchapl.paper.sweep.jobs import read_results, selected_tables, write_results
+
+    for name in ("seeds", "selection_seeds", "workers"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1")
+    tables = selected_tables(args.tables)
+    sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
+    if args.dry_run:
+        _print_plan(args, tables, sweep)
+        return 0
+    broken: dict[Job, str] = {}
+    # A file holds results alone: there is nothing to run.
+    if not args.runs.is_file():
+        broken = reproduce(
+            tables, sweep, args.runs, _pool(args), only=args.only, progress=_progress
+        )
+    results = read_results(args.runs)
+    if args.store is not None:
+        write_results(results, args.store)
+    _print_tables(args, tables, sweep, results)
+    for job, error in broken.items():
+        print(f"no result: {job.folder(args.runs)}: {error}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _pool(args: argparse.Namespace) -> Pool:
+    if args.ray is not None:
+        from torchapl.paper.sweep.cluster import RayPool
+
+        return RayPool(args.runs, args.data, args.device, args.ray)
+    from torchapl.paper.sweep.local import LocalPool
+
+    return LocalPool(args.runs, args.data, args.device, args.workers)
+
+
+def _progress(jobs: Sequence[Job]) -> Done:
+    """Announce the jobs and return what tells about each of them, with the time left."""
+    start, total = time.monotonic(), len(jobs)
+    ended = 0
+    print(f"{total} runs to do", file=sys.stderr)
+
+    def tell(job: Job, error: str | None) -> None:
+        nonlocal ended
+        ended += 1
+        elapsed = time.monotonic() - start
+        left = elapsed / ended * (total - ended)
+        name = " ".join((job.experiment, *job.overrides, f"seed {job.seed}"))
+        outcome = "done" if error is None else f"no result: {error}"
+        print(
+            f"[{ended}/{total}, {_duration(elapsed)}, {_duration(left)} left] {name}: {outcome}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return tell
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 3 * 86400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} days"
+
+
+def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> None:
+    import torch
+
+    from torchapl.paper.sweep.jobs import read_results, wanted_experiments
+
+    results = read_results(args.runs)
+    on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
+    total = 0.0
+    print(f"{'experiment':40} {'done':>5} {'to run':>6}  expected")
+    for name, (choose, members) in wanted_experiments(tables, args.only).items():
+        jobs, done = [], 0
+        made, missing = sweep.choices(name, results, choose=choose)
+        # The stages after the next one are not known yet, but their size is.
+        stages = sweep.stages(name, choose=choose)
+        finals = sweep.final_jobs(name, made, max(sweep.seeds, members))
+        if missing:
+            later = sum(len(stage) for stage in stages[len(made) + 1 :]) * sweep.selection_seeds
+            jobs = missing + finals * (1 + later // max(1, len(finals)))
+        else:
+            jobs = [job for job in finals if job not in results]
+            done = len(finals) - len(jobs)
+        cost = finals[0].settings().cost
+        seconds = 0.0 if cost is None else len(jobs) * (cost.gpu if on_gpu else cost.cpu)
+        total += seconds
+        print(f"{name:40} {done:5} {len(jobs):6}  {_duration(seconds)}")
+    workers = 1 if on_gpu else min(args.workers, os.cpu_count() or 1)
+    where = "one GPU" if on_gpu else f"{workers} CPU core{'s' if workers > 1 else ''}"
+    print(f"in all about {_duration(total / workers)} on {where}")
+
+
+def _print_tables(
+    args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, results: object
+) -> None:
+    from torchapl.paper.sweep import render
+    from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
+
+    if args.json:
+        cells = {
+            table.name: render.as_json(summarise(table, sweep, results))  # type: ignore[arg-type]  # Results
+            for table in tables
+        }
+        print(json.dumps(cells, indent=2))
+        return
+    show = render.markdown if args.markdown else render.text
+    for table in tables:
+        print(f"\n{table.name}: {table.title} ({sweep.scale} scale)\n")
+        print(show(table, summarise(table, sweep, results)))  # type: ignore[arg-type]  # Results
+        if table.name == "table2":
+            print(f"\n{table.name}: expected significance, sigma (histogram)\n")
+            print(show(table, summarise(table, sweep, results, SIGNIFICANCE[0])))  # type: ignore[arg-type]  # Results

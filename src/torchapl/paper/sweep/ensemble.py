@@ -1,0 +1,50 @@
+"""Ensembles: the mean of the members' scores on the test rows, kept like a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from torchapl.paper import metrics
+from torchapl.paper.runs import RunResult, write_json
+from torchapl.paper.sweep.jobs import Job, Results, ensemble_job
+
+
+def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResult | None:
+    """Return, and store below ``root``, the ensemble of these runs; None if one is missing.
+
+    Args:
+        jobs: The members; all of one experiment.
+        results: Holds their results, with folders.
+        root: Folder of all runs.
+    """
+    runs = [results.get(job) for job in jobs]
+    tables = []
+    for run in runs:
+        if run is None or run.folder is None or run.status == "failed":
+            return None
+        tables.append(safetensors.torch.load_file(run.folder / "scores.safetensors"))
+    scores = torch.stack([table["scores"] for table in tables]).mean(0)
+    labels = tables[0]["labels"]
+    job = ensemble_job(jobs[0], len(jobs))
+    first = results[jobs[0]]
+    result = replace(
+        first,
+        seed=0,
+        overrides=job.overrides,
+        metrics={
+            "test_auc": metrics.auc(scores, labels),
+            "test_significance_cut": metrics.cut_significance(scores, labels),
+            "test_significance_histogram": metrics.histogram_significance(scores, labels),
+        },
+        n_parameters=sum(run.n_parameters for run in runs if run is not None),
+        seconds=sum(run.seconds for run in runs if run is not None),
+        folder=job.folder(root),
+    )
+    job.folder(root).mkdir(parents=True, exist_ok=True)
+    write_json(job.folder(root) / "result.json", result.to_dict())
+    return result

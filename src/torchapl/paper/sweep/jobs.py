@@ -1,0 +1,206 @@
+"""Which runs a table needs, and which of them come next: a pure function of the results so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from torchapl.paper.config import Experiment, override
+from torchapl.paper.experiments import GRID, TABLES, Table, get, scaled
+from torchapl.paper.experiments.costs import ROWS
+from torchapl.paper.runs import RunResult, load_runs, result_from_dict, run_folder
+
+# Part of the training rows that is held out while something is chosen.
+_VALIDATION_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: an experiment at a scale with its changed settings, and a seed."""
+
+    experiment: str
+    scale: str
+    seed: int
+    overrides: tuple[str, ...] = ()
+
+    def settings(self) -> Experiment:
+        """Return the experiment that the run trains."""
+        experiment = scaled(get(self.experiment), self.scale)
+        for assignment in self.overrides:
+            experiment = override(experiment, assignment)
+        return experiment
+
+    def folder(self, root: Path) -> Path:
+        """Return the run's folder below ``root``."""
+        return run_folder(root, self.experiment, self.scale, self.seed, self.overrides)
+
+
+Results = Mapping[Job, RunResult]
+
+
+def read_results(source: Path) -> dict[Job, RunResult]:
+    """Return the results below a folder of runs, or in a file of stored ones, by job."""
+    if source.is_file():
+        lines = source.read_text(encoding="utf-8").splitlines()
+        runs: Iterable[RunResult] = (result_from_dict(json.loads(line)) for line in lines)
+    else:
+        runs = load_runs(source)
+    return {
+        Job(run.experiment, run.scale, run.seed, tuple(sorted(run.overrides))): run for run in runs
+    }
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Store the results as JSON lines: small, and enough to make every table again."""
+    lines = [json.dumps(run.to_dict(), sort_keys=True) for run in results.values()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision of the validation rows: the candidates, their scores, the winner."""
+
+    candidates: tuple[str, ...]
+    # Mean validation error in percent, or 1 - AUC; infinite where every run failed.
+    scores: tuple[float, ...]
+
+    @property
+    def winner(self) -> str:
+        """The candidate with the lowest score; the first of equal ones."""
+        return self.candidates[self.scores.index(min(self.scores))]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of some tables at one scale.
+
+    Args:
+        scale: ``"paper"``, ``"lab"`` or ``"smoke"``.
+        seeds: Runs of every cell.
+        selection_seeds: Runs of every candidate while something is chosen.
+
+    Example:
+        >>> sweep = Sweep("smoke", seeds=2)
+        >>> [job.seed for job in sweep.next_jobs("cifar10-cnn-relu", {})]
+        [0, 1]
+    """
+
+    scale: str
+    seeds: int
+    selection_seeds: int = 2
+
+    def stages(self, experiment: str, *, choose: bool = True) -> list[tuple[str, ...]]:
+        """Return what the validation rows decide, one list of candidates after the other.
+
+        At lab scale the learning rate comes first, from the same grid for every row: the best one
+        differs by activation, and a common one would favour some. At smoke scale nothing is chosen.
+        """
+        settings = scaled(get(experiment), self.scale)
+        stages = []
+        if self.scale == "lab":
+            stages.append(tuple(f"optim.lr={settings.optim.lr * factor:g}" for factor in GRID))
+        if choose and settings.choices and self.scale != "smoke":
+            stages.append(settings.choices)
+        return stages
+
+    def choices(
+        self, experiment: str, results: Results, *, choose: bool = True
+    ) -> tuple[list[Choice], list[Job]]:
+        """Return the decisions made so far and the runs that the next one waits for."""
+        made: list[Choice] = []
+        for candidates in self.stages(experiment, choose=choose):
+            jobs = {
+                candidate: self._selection_jobs(experiment, [*made], candidate)
+                for candidate in candidates
+            }
+            missing = [job for group in jobs.values() for job in group if job not in results]
+            if missing:
+                return made, missing
+            scores = tuple(_mean_score([results[job] for job in jobs[c]]) for c in candidates)
+            made.append(Choice(candidates, scores))
+        return made, []
+
+    def _selection_jobs(self, experiment: str, made: Sequence[Choice], candidate: str) -> list[Job]:
+        settings = scaled(get(experiment), self.scale)
+        rows = ROWS[settings.data.name]
+        if settings.data.limit is not None:
+            rows = min(rows, settings.data.limit)
+        held_out = f"data.validation={int(rows * _VALIDATION_SHARE)}"
+        overrides = (*self._effective(experiment, [*_winners(made), candidate]), held_out)
+        return [
+            Job(experiment, self.scale, seed, tuple(sorted(overrides)))
+            for seed in range(self.selection_seeds)
+        ]
+
+    def _effective(self, experiment: str, overrides: Sequence[str]) -> list[str]:
+        # What changes nothing is left out, so that the run is found under its plain name.
+        settings = scaled(get(experiment), self.scale)
+        return [text for text in overrides if override(settings, text) != settings]
+
+    def final_jobs(self, experiment: str, made: Sequence[Choice], seeds: int) -> list[Job]:
+        """Return the runs that count, on all training rows, with what was chosen."""
+        overrides = tuple(sorted(self._effective(experiment, _winners(made))))
+        return [Job(experiment, self.scale, seed, overrides) for seed in range(seeds)]
+
+    def next_jobs(
+        self, experiment: str, results: Results, *, choose: bool = True, members: int = 1
+    ) -> list[Job]:
+        """Return the runs to do now for one experiment; none when it is complete."""
+        made, missing = self.choices(experiment, results, choose=choose)
+        if missing:
+            return missing
+        finals = self.final_jobs(experiment, made, max(self.seeds, members))
+        return [job for job in finals if job not in results]
+
+
+def ensemble_job(first: Job, members: int) -> Job:
+    """Return the name under which the ensemble of the runs with seeds 0 to members - 1 is kept."""
+    overrides = tuple(sorted((*first.overrides, f"ensemble={members}")))
+    return replace(first, seed=0, overrides=overrides)
+
+
+def _winners(made: Sequence[Choice]) -> list[str]:
+    return [choice.winner for choice in made]
+
+
+def _mean_score(runs: Sequence[RunResult]) -> float:
+    """Return the mean validation error, or 1 - AUC; a failed run makes it infinite."""
+    if any(run.status == "failed" for run in runs):
+        return float("inf")
+    values = [
+        1 - run.metrics["valid_auc"] if "valid_auc" in run.metrics else run.metrics["valid_error"]
+        for run in runs
+    ]
+    return sum(values) / len(values)
+
+
+def selected_tables(names: Sequence[str]) -> list[Table]:
+    """Return the tables of these names; ``"all"`` stands for every one."""
+    if "all" in names:
+        return list(TABLES.values())
+    return [TABLES[name] for name in names]
+
+
+def wanted_experiments(tables: Sequence[Table], only: str | None) -> dict[str, tuple[bool, int]]:
+    """Return the experiments of the tables by name: whether settings are chosen, and members.
+
+    Table 3 compares numbers of hinges, so it chooses none; an ensemble needs its members.
+    """
+    wanted: dict[str, tuple[bool, int]] = {}
+    for table in tables:
+        for row in table.rows:
+            for cell in row.cells.values():
+                name = cell.experiment
+                if only is not None and not fnmatchcase(name, only):
+                    continue
+                choose, members = wanted.get(name, (False, 1))
+                choose = choose or table.name != "table3"
+                wanted[name] = (choose, max(members, cell.members))
+    if not wanted:
+        names = ", ".join(sorted({name for table in tables for name in table.experiments})[:5])
+        raise ValueError(f"--only {only!r} matches no experiment of these tables, such as {names}")
+    return wanted

@@ -1,0 +1,130 @@
+"""Tables as text: for the terminal, for Markdown pages, for machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from torchapl.paper.config import Json
+from torchapl.paper.experiments import Table
+from torchapl.paper.sweep.statistics import Difference, Summary
+
+_HEADER = (
+    "method",
+    "data",
+    "n",
+    "mean (std)",
+    "to ReLU, 95 %",
+    "less error",
+    "chosen",
+    "published",
+)
+
+
+def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
+    """Return the table's lines as strings, one for each cell that has a run or a failure."""
+    lines = []
+    for title, cells in summaries.items():
+        for column, summary in cells.items():
+            if summary.n or summary.failed:
+                lines.append((title, table.columns[column], *_describe(summary)))
+    return lines
+
+
+def _describe(summary: Summary) -> tuple[str, ...]:
+    digits = 4 if summary.metric.endswith("auc") else 2
+    failed = f" + {summary.failed} failed" if summary.failed else ""
+    return (
+        f"{summary.n}{failed}",
+        mean_and_std(summary.mean, summary.std, digits),
+        _difference(summary.difference, digits),
+        f"{100 * summary.difference.relative_reduction:.1f} %" if summary.difference else "",
+        ", ".join(choice.winner for choice in summary.choices),
+        published(summary, digits),
+    )
+
+
+def mean_and_std(mean: float, std: float, digits: int) -> str:
+    """Return ``11.38 (0.09)``; only the mean where there is one run."""
+    if math.isnan(mean):
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ({std:.{digits}f})")
+
+
+def published(summary: Summary, digits: int) -> str:
+    """Return the paper's number as the paper writes it."""
+    number = summary.published
+    if number is None:
+        return ""
+    if digits == 4:
+        return f"{number.mean:.3f}" + ("" if number.std is None else f" ({number.std:.4f})")
+    return mean_and_std(number.mean, math.nan if number.std is None else number.std, digits)
+
+
+def _difference(found: Difference | None, digits: int) -> str:
+    if found is None:
+        return ""
+    return f"{found.mean:+.{digits}f} +- {found.half_width:.{digits}f}"
+
+
+def markdown(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
+    """Return the table as Markdown."""
+    lines = [_HEADER, ("---",) * len(_HEADER), *rows_of(table, summaries)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def text(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
+    """Return the table in aligned columns."""
+    lines = [_HEADER, *rows_of(table, summaries)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(_HEADER))]
+    return "\n".join(
+        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def as_json(summaries: Mapping[str, Mapping[str, Summary]]) -> list[Json]:
+    """Return the cells as plain values, with every run's number and the validation scores."""
+    cells: list[Json] = []
+    for title, row in summaries.items():
+        for column, summary in row.items():
+            found = summary.difference
+            cells.append(
+                {
+                    "row": title,
+                    "column": column,
+                    "experiment": summary.experiment,
+                    "metric": summary.metric,
+                    "n": summary.n,
+                    "failed": summary.failed,
+                    "mean": _number(summary.mean),
+                    "std": _number(summary.std),
+                    "values": {str(seed): value for seed, value in summary.values.items()},
+                    "difference": None
+                    if found is None
+                    else {
+                        "n": found.n,
+                        "mean": found.mean,
+                        "half_width": found.half_width,
+                        "relative_reduction": found.relative_reduction,
+                    },
+                    "choices": [
+                        {
+                            "winner": choice.winner,
+                            "scores": {
+                                candidate: _number(score)
+                                for candidate, score in zip(
+                                    choice.candidates, choice.scores, strict=True
+                                )
+                            },
+                        }
+                        for choice in summary.choices
+                    ],
+                    "published": None if summary.published is None else summary.published.mean,
+                }
+            )
+    return cells
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,175 @@
+"""What a table says: n, mean, spread, paired difference to the ReLU row, published number."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchapl.paper.config import Published
+from torchapl.paper.experiments import Cell, Table
+from torchapl.paper.sweep.jobs import Choice, Job, Results, Sweep, ensemble_job
+
+# Result's number, digits shown, whether higher is better.
+ERROR = ("test_error", 2, False)
+AUC = ("test_auc", 4, True)
+SIGNIFICANCE = ("test_significance_histogram", 3, True)
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired differences by seed, with its 95 % confidence interval."""
+
+    n: int
+    mean: float
+    half_width: float
+    # Part of the baseline's error (or of its 1 - AUC) that is gone.
+    relative_reduction: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One cell: what came out, beside what was published."""
+
+    experiment: str
+    metric: str
+    values: Mapping[int, float]
+    failed: int
+    choices: tuple[Choice, ...] = ()
+    published: Published | None = None
+    difference: Difference | None = None
+
+    @property
+    def n(self) -> int:
+        """Runs that finished."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """Mean over the finished runs."""
+        return statistics.fmean(self.values.values()) if self.values else math.nan
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the finished runs; NaN for fewer than two."""
+        return statistics.stdev(self.values.values()) if self.n > 1 else math.nan
+
+
+def summarise(
+    table: Table, sweep: Sweep, results: Results, metric: str | None = None
+) -> dict[str, dict[str, Summary]]:
+    """Return the summaries of a table by row title and column.
+
+    Args:
+        table: Which cells.
+        sweep: Scale and seeds.
+        results: All runs at hand; missing ones simply do not count.
+        metric: Name of the number; by default test error, or AUC for events.
+    """
+    choose = table.name != "table3"
+    rows: dict[str, dict[str, Summary]] = {}
+    for row in table.rows:
+        rows[row.title] = {
+            column: _cell(cell, sweep, results, metric, choose=choose)
+            for column, cell in row.cells.items()
+        }
+    return rows
+
+
+def _cell(
+    cell: Cell, sweep: Sweep, results: Results, metric: str | None, *, choose: bool
+) -> Summary:
+    made, missing = sweep.choices(cell.experiment, results, choose=choose)
+    jobs = [] if missing else sweep.final_jobs(cell.experiment, made, sweep.seeds)
+    if cell.kind == "ensemble" and jobs:
+        jobs = [ensemble_job(jobs[0], cell.members)]
+    values, failed, name = _values(cell, jobs, results, metric)
+    return Summary(
+        cell.experiment,
+        name,
+        values,
+        failed,
+        tuple(made),
+        cell.published,
+        _paired(cell, name, values, sweep, results, choose=choose),
+    )
+
+
+def _values(
+    cell: Cell, jobs: Sequence[Job], results: Results, metric: str | None
+) -> tuple[dict[int, float], int, str]:
+    done = {job.seed: results[job] for job in jobs if job in results}
+    failed = sum(run.status == "failed" for run in done.values())
+    finished = {seed: run for seed, run in done.items() if run.status == "finished"}
+    name = metric or _metric_of(cell.experiment)
+    if cell.kind == "replaced":
+        name = f"replaced_{name}"
+    values = {seed: run.metrics[name] for seed, run in finished.items() if name in run.metrics}
+    return values, failed, name
+
+
+def _metric_of(experiment: str) -> str:
+    return (ERROR if experiment.startswith("cifar") else AUC)[0]
+
+
+def baseline_of(experiment: str) -> str:
+    """Return the ReLU experiment that one is compared with: same data, same kind of network.
+
+    Example:
+        >>> baseline_of("cifar10-aug-nin-apl"), baseline_of("cifar100-maxout")
+        ('cifar10-aug-nin-relu', 'cifar100-cnn-relu')
+    """
+    for family in ("nin", "resnet", "dnn", "cnn"):
+        head, found, _ = experiment.partition(f"-{family}-")
+        if found:
+            return f"{head}-{family}-relu"
+    column = next(
+        name
+        for name in ("cifar100-aug", "cifar10-aug", "cifar100", "cifar10")
+        if experiment.startswith(name)
+    )
+    return f"{column}-cnn-relu"
+
+
+def _paired(
+    cell: Cell,
+    metric: str,
+    values: Mapping[int, float],
+    sweep: Sweep,
+    results: Results,
+    *,
+    choose: bool,
+) -> Difference | None:
+    baseline = baseline_of(cell.experiment)
+    if baseline == cell.experiment or cell.kind != "run":
+        return None
+    made, missing = sweep.choices(baseline, results, choose=choose)
+    jobs = [] if missing else sweep.final_jobs(baseline, made, sweep.seeds)
+    others, _, _ = _values(Cell(baseline), jobs, results, metric)
+    return paired_difference(values, others, higher_is_better=metric.endswith("auc"))
+
+
+def paired_difference(
+    values: Mapping[int, float], baseline: Mapping[int, float], *, higher_is_better: bool = False
+) -> Difference | None:
+    """Return the difference to the baseline over the seeds that both have; None below two.
+
+    Example:
+        >>> found = paired_difference({0: 9.0, 1: 8.0}, {0: 10.0, 1: 10.0})
+        >>> print(f"{found.mean:.2f} +- {found.half_width:.2f}, {found.relative_reduction:.2f} less")
+        -1.50 +- 6.35, 0.15 less
+    """
+    from scipy import stats
+
+    seeds = sorted(values.keys() & baseline.keys())
+    if len(seeds) < 2:
+        return None
+    differences = [values[seed] - baseline[seed] for seed in seeds]
+    mean = statistics.fmean(differences)
+    error = statistics.stdev(differences) / math.sqrt(len(seeds))
+    half_width = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(seeds) - 1)) * error
+    reference = statistics.fmean(baseline[seed] for seed in seeds)
+    reduction = mean / (1 - reference) if higher_is_better else -mean / reference
+    return Difference(len(seeds), mean, half_width, reduction)
