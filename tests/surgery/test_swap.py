@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from surgery import zoo
 from torch import Tensor, nn
 
 import torchapl
+from surgery import zoo
 from torchapl import APL, describe, rebuild_swapped, restore_activations, swap_activations
 from torchapl.surgery.running import run_model
 
@@ -158,6 +158,17 @@ def test_relu_in_place_of_the_units(model: zoo.Model) -> None:
 
 
 @every_model
+def test_simplified_curves_in_place_of_the_units(model: zoo.Model) -> None:
+    _, result, example = swapped(model, num_hinges=4)
+    before, parameters = outputs(result, example), len(list(result.parameters()))
+    restored = restore_activations(result, to="simplified", tolerance=1e-6)
+    torch.testing.assert_close(outputs(restored, example), before, atol=1e-4, rtol=1e-4)
+    assert not any(p.requires_grad for p in torchapl.curve_parameters(restored))
+    if model.exact:
+        assert len(list(restored.parameters())) < parameters
+
+
+@every_model
 def test_dry_run_leaves_no_trace(model: zoo.Model) -> None:
     torch.manual_seed(0)
     net, example = model.build(), model.example()
@@ -245,7 +256,9 @@ def test_match_sees_name_and_module() -> None:
 
 
 def test_gates_are_left_unless_asked_for() -> None:
-    net = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 4), nn.Softmax(-1), nn.Dropout())
+    net = nn.Sequential(
+        nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 4), nn.Softmax(-1), nn.Dropout()
+    )
     report = describe(swap_activations(net, torch.randn(64, 3)))
     assert not report.swaps
     assert [left.kind for left in report.left] == ["Sigmoid"]
@@ -394,7 +407,9 @@ def test_wrong_arguments() -> None:
         swap_activations(lambda x: x, x)
     with pytest.raises(ValueError, match="swap the plain model first"):
         swap_activations(nn.DataParallel(net), x)
-    with pytest.raises(ValueError, match="to must be 'original', 'relu' or 'simplified', got 'gelu'"):
+    with pytest.raises(
+        ValueError, match="to must be 'original', 'relu' or 'simplified', got 'gelu'"
+    ):
         restore_activations(net, to="gelu")
     assert isinstance(net[1], nn.ReLU)
 

@@ -18,14 +18,13 @@ from torch.utils._pytree import tree_leaves
 
 from torchapl.curves.affine import AffineAPL
 from torchapl.modules import APL
-from torchapl.surgery import functions
+from torchapl.surgery import functions, watching
 from torchapl.surgery.channels import Channels, ChannelTracker
 from torchapl.surgery.running import ExampleInputs, run_model, untouched
-from torchapl.surgery.watching import watched_attributes, watched_modules
 
 # Frames of torch between a call in forward() and the recorder.
 _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
-_BETWEEN = {__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
+_BETWEEN = {__file__, watching.__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
 _LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
 
 
@@ -225,8 +224,8 @@ class Recorder(TorchFunctionMode):
 def record(model: nn.Module, example_inputs: ExampleInputs) -> Recording:
     """Run the model once in evaluation mode and return its activation calls."""
     recorder = Recorder(model)
-    attributes = watched_attributes(model, recorder.call_attribute)
-    with attributes, watched_modules(recorder.call_module), untouched(model), recorder:
+    attributes = watching.watched_attributes(model, recorder.call_attribute)
+    with attributes, watching.watched_modules(recorder.call_module), untouched(model), recorder:
         output = run_model(model, example_inputs)
     return Recording(recorder.invocations, output)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from torchapl.curves.simplify import simplify
 from torchapl.modules import Sharing
 from torchapl.surgery.dryrun import record
 from torchapl.surgery.functions import is_activation
@@ -143,14 +144,17 @@ def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Modul
     return rebuilt
 
 
-def restore_activations(model: nn.Module, to: Fixed = "original") -> nn.Module:
+def restore_activations(
+    model: nn.Module, to: Fixed = "original", *, tolerance: float = 0.0
+) -> nn.Module:
     """Put fixed functions in the place of the units that :func:`swap_activations` made.
 
     Args:
         model: Is changed in place.
         to: ``"original"`` puts back what was there; ``"relu"`` puts ReLU everywhere, the paper's
             test of how much a network relies on its learned curves; ``"simplified"`` keeps the
-            curves with the hinges that matter, see :func:`torchapl.curves.simplify`.
+            curves, frozen, with the hinges that matter (:func:`torchapl.curves.simplify`).
+        tolerance: How far a simplified curve may move.
 
     Example:
         >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.GELU()), torch.randn(64, 4))
@@ -163,7 +167,7 @@ def restore_activations(model: nn.Module, to: Fixed = "original") -> nn.Module:
     for swap in describe(model).swaps:
         unit = model.get_submodule(swap.name)
         if isinstance(unit, Unit):
-            fixed = _fixed(unit, to)
+            fixed = _fixed(unit, to, tolerance)
             for path in (swap.name, *swap.aliases):
                 placement.put(path, fixed)
     for module in model.modules():
@@ -187,9 +191,9 @@ def _check(model: nn.Module, num_hinges: int, per: str) -> None:
         )
 
 
-def _fixed(unit: Unit, to: Fixed) -> Any:
+def _fixed(unit: Unit, to: Fixed, tolerance: float) -> Any:
     if to == "relu":
         return nn.ReLU()
     if to == "simplified":
-        raise NotImplementedError
+        return simplify(unit, tolerance).model.requires_grad_(False)
     return replaced_by(unit)
