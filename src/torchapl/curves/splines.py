@@ -22,8 +22,8 @@ class LinearSpline(nn.Module):
 
     Example:
         >>> spline = LinearSpline(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([[0.0, 0.0, 1.0]]))
-        >>> spline(torch.tensor([[-5.0], [0.5], [3.0]])).T
-        tensor([[0.0000, 0.5000, 3.0000]])
+        >>> spline(torch.tensor([[-5.0], [0.5], [3.0]])).flatten().tolist()
+        [0.0, 0.5, 3.0]
     """
 
     grid: Tensor
