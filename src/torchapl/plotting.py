@@ -1,0 +1,91 @@
+"""Pictures of learned curves, for notebooks and reports; needs matplotlib."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from torchapl.functional import apl
+from torchapl.modules import APL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# From the Okabe-Ito palette, which people with any colour vision can tell apart.
+LINE, ACCENT, GREY = "#0072B2", "#D55E00", "#777777"
+
+
+def plot(
+    model: nn.Module,
+    *,
+    interval: tuple[float, float] = (-3.0, 3.0),
+    max_curves: int = 100,
+) -> Figure:
+    """Draw the curves of a unit, or of every :class:`APL` layer of a model, one panel each.
+
+    Each panel shows up to ``max_curves`` curves, evenly picked, their mean over all units, and ReLU
+    for comparison. The figure belongs to no window; a notebook shows it, ``savefig`` writes it.
+
+    Args:
+        model: An :class:`APL`, or a model that holds some.
+        interval: The inputs shown.
+        max_curves: Curves drawn in one panel.
+
+    Example:
+        >>> figure = plot(nn.Sequential(nn.Linear(4, 8), APL(8), nn.Linear(8, 2), APL(2)))
+        >>> [axes.get_title() for axes in figure.axes]
+        ['1: 8 curves', '3: 2 curves']
+    """
+    units = {name: module for name, module in model.named_modules() if isinstance(module, APL)}
+    if not units:
+        raise ValueError(f"model has no APL units to draw, got {type(model).__name__}")
+    low, high = interval
+    if not low < high:
+        raise ValueError(f"interval must be (low, high) with low < high, got {interval}")
+    # Imported here: the core needs torch alone. Figure and not pyplot: nothing stays open.
+    from matplotlib.figure import Figure
+
+    columns = min(4, len(units))
+    rows = math.ceil(len(units) / columns)
+    figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    x = torch.linspace(low, high, 201)
+    for axes, (name, unit) in zip(panels, units.items(), strict=False):
+        draw_curves(axes, x, curves_of(unit.slope, unit.offset, x), max_curves)
+        count = math.prod(unit.unit_shape)
+        axes.set_title(f"{name or 'APL'}: {count} curve{'s' if count != 1 else ''}", fontsize=9)
+    for axes in panels[len(units) :]:
+        axes.remove()
+    return figure
+
+
+@torch.no_grad()
+def curves_of(slope: Tensor, offset: Tensor, x: Tensor) -> Tensor:
+    """Return the values at ``x`` of every unit, of shape ``(units, len(x))``.
+
+    Example:
+        >>> curves_of(torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.tensor([-1.0, 2.0])).shape
+        torch.Size([6, 2])
+    """
+    a, b = (
+        parameter.detach().float().cpu().reshape(len(slope), -1) for parameter in (slope, offset)
+    )
+    return apl(x.float()[:, None].expand(-1, a.shape[1]), a, b).T
+
+
+def draw_curves(axes: Axes, x: Tensor, curves: Tensor, max_curves: int) -> None:
+    """Draw curves, their mean and ReLU."""
+    step = max(1, math.ceil(len(curves) / max_curves))
+    few = curves[::step]
+    opacity = max(0.04, min(1.0, 6 / len(few)))
+    axes.plot(x.numpy(), few.T.numpy(), color=LINE, alpha=opacity, linewidth=0.9)
+    axes.plot(x.numpy(), x.relu().numpy(), color=GREY, linestyle="--", linewidth=1)
+    if len(curves) > 1:
+        axes.plot(x.numpy(), curves.mean(0).numpy(), color=ACCENT, linewidth=1.8)
+    axes.axhline(0, color="black", linewidth=0.4)
+    axes.axvline(0, color="black", linewidth=0.4)
+    axes.tick_params(labelsize=7)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import torchapl
+from torchapl import APL, init
+from torchapl.plotting import curves_of
+
+pytest.importorskip("matplotlib")
+
+
+def test_a_panel_for_every_layer_with_the_units_values() -> None:
+    net = nn.Sequential(APL((2, 3), init=init.authors_), nn.Identity(), APL(init=init.authors_))
+    figure = torchapl.plot(net, interval=(-2.0, 4.0))
+    assert [axes.get_title() for axes in figure.axes] == ["0: 6 curves", "2: 1 curve"]
+    lines = figure.axes[1].get_lines()
+    x = torch.from_numpy(lines[0].get_xdata())
+    assert (x.min().item(), x.max().item()) == (-2.0, 4.0)
+    torch.testing.assert_close(torch.from_numpy(lines[0].get_ydata()), net[2](x).detach())
+
+
+def test_many_curves_are_thinned_evenly() -> None:
+    unit = APL(1000, init=init.authors_)
+    # The thinned curves, ReLU, the mean, and two lines through 0.
+    assert len(torchapl.plot(unit, max_curves=10).axes[0].get_lines()) == 10 + 4
+
+
+def test_values_are_those_of_the_module_for_any_dtype() -> None:
+    unit = APL((3, 2), 4, init=init.authors_, dtype=torch.bfloat16)
+    x = torch.linspace(-2, 2, 9)
+    expected = unit.float()(x.reshape(9, 1, 1).expand(9, 3, 2)).detach().flatten(1).T
+    torch.testing.assert_close(curves_of(unit.slope, unit.offset, x), expected)
+
+
+def test_refuses_what_it_cannot_draw() -> None:
+    with pytest.raises(ValueError, match="no APL units to draw, got Linear"):
+        torchapl.plot(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match=r"interval must be \(low, high\)"):
+        torchapl.plot(APL(), interval=(1.0, 1.0))
+
+
+def test_leaves_no_window_and_no_pyplot() -> None:
+    code = "import torchapl, sys; torchapl.plot(torchapl.APL(3)); assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
