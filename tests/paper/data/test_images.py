@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torchapl.paper.data.augment import Draws, crop_and_mirror
+from torchapl.paper.data.augment import Cropper, Draws
 from torchapl.paper.data.batches import Slicing, generator
 from torchapl.paper.data.images import ImageBatches
 from torchapl.paper.data.preprocess import Affine, mean_image, per_channel
@@ -97,22 +97,27 @@ def test_impossible_slicing(arguments: tuple[int, ...], message: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 8, 8), (2, 1, 7, 3), (1, 4, 1, 1)])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_crops_equal_the_plain_definition(
-    shape: tuple[int, ...], layout: torch.memory_format
-) -> None:
-    images = torch.randn(shape).contiguous(memory_format=layout)
-    draws = Draws.sample(len(images), generator("test"), images.device)
-    actual = crop_and_mirror(images, draws)
-    assert actual.shape == images.shape
-    for number, image in enumerate(images):
+@pytest.mark.parametrize("preprocessing", ["none", "mean-image", "standard"])
+def test_crops_equal_the_plain_definition(shape: tuple[int, ...], preprocessing: str) -> None:
+    """Preprocess, mirror, pad with zeros, crop: an image at a time."""
+    images = torch.randint(0, 256, shape, dtype=torch.uint8)
+    fits = {"none": None, "mean-image": mean_image(images), "standard": per_channel(images)}
+    preprocess = fits[preprocessing]
+    rows = torch.randint(0, len(images), (20,))
+    draws = Draws.sample(20, generator("test"))
+    source = images.float() if preprocess is None else images
+    actual = Cropper(source, preprocess)(rows, draws)
+    assert actual.shape == (20, *shape[1:])
+    for number, row in enumerate(rows):
         top, left = int(draws.top[number]), int(draws.left[number])
-        crop = F.pad(image, (4,) * 4)[:, top : top + shape[2], left : left + shape[3]]
-        assert torch.equal(actual[number], crop.flip(-1) if draws.mirrored[number] else crop)
+        image = images[row].float() if preprocess is None else preprocess(images[row])
+        padded = F.pad(image.flip(-1) if draws.mirrored[number] else image, (4,) * 4)
+        expected = padded[:, top : top + shape[2], left : left + shape[3]]
+        torch.testing.assert_close(actual[number], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_draws_cover_all_choices_evenly() -> None:
-    draws = Draws.sample(81_000, generator("cover"), torch.device("cpu"))
+    draws = Draws.sample(81_000, generator("cover"))
     counts = torch.bincount(draws.top * 9 + draws.left, minlength=81)
     # 1000 expected each; 5 standard deviations.
     assert counts.min() > 840

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from torchapl.paper.data.augment import Draws, crop_and_mirror
+from torchapl.paper.data.augment import Cropper, Draws
 from torchapl.paper.data.batches import Slicing, check_start, generator
 from torchapl.paper.data.preprocess import Affine
 
@@ -45,34 +46,32 @@ class ImageBatches:
     def __len__(self) -> int:
         return self.slicing.steps(len(self.images))
 
+    @cached_property
+    def _cropper(self) -> Cropper:
+        return Cropper(self.images, self.preprocess)
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         check_start(start, len(self))
         rows = len(self.images)
-        order = draws = None
+        order, draws = None, None
         if self.seed is not None:
             order = torch.randperm(rows, generator=generator(self.seed, epoch, "order"))
             order = order.to(self.images.device)
             if self.augment:
                 # For the whole epoch at once: a batch's choices depend neither on `start` nor on
                 # the rank.
-                choices = generator(self.seed, epoch, "augment")
-                draws = Draws.sample(rows, choices, self.images.device)
+                draws = Draws.sample(rows, generator(self.seed, epoch, "augment"))
         for step in range(start, len(self)):
             here = slice(*self.slicing.bounds(rows, step))
-            yield self._batch(here, order, None if draws is None else draws[here])
+            images = self._images(here, order, draws)
+            if self.channels_last:
+                images = images.contiguous(memory_format=torch.channels_last)
+            labels = self.labels[here] if order is None else self.labels[order[here]]
+            yield images, labels
 
-    def _batch(
-        self, rows: slice, order: Tensor | None, draws: Draws | None
-    ) -> tuple[Tensor, Tensor]:
-        if order is None:
-            images, labels = self.images[rows], self.labels[rows]
-        else:
-            images = self.images.index_select(0, order[rows])
-            labels = self.labels.index_select(0, order[rows])
-        if self.preprocess is not None:
-            images = self.preprocess(images)
-        if draws is not None:
-            images = crop_and_mirror(images, draws)
-        if self.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return images, labels
+    def _images(self, here: slice, order: Tensor | None, draws: Draws | None) -> Tensor:
+        if order is not None and draws is not None:
+            return self._cropper(order[here], draws[here])
+        # index_select copies whole images as blocks: 15 times faster than self.images[order[here]].
+        images = self.images[here] if order is None else self.images.index_select(0, order[here])
+        return images if self.preprocess is None else self.preprocess(images)

@@ -127,7 +127,7 @@ def _numbers(label: npt.NDArray[Any], layout: Layout, first_row: int) -> npt.NDA
     unknown = np.flatnonzero(np.isnan(numbers))
     if len(unknown):
         raise DataError(
-            f"label {text[unknown[0]]!r} in row {first_row + int(unknown[0])} is none of "
+            f"label {str(text[unknown[0]])!r} in row {first_row + int(unknown[0])} is none of "
             f"{', '.join(layout.label_values)}"
         )
     return numbers
