@@ -78,7 +78,9 @@ def main() -> None:
         losses.append(loss.item())
         dead = (first_block.pop() == 0).all(dim=0).float().mean().item()
         if (step + 1) % 10 == 0:
-            gradient = max(p.grad.abs().max().item() for p in net.parameters() if p.grad is not None)
+            gradient = max(
+                p.grad.abs().max().item() for p in net.parameters() if p.grad is not None
+            )
             print(
                 f"{step + 1:4d}  loss {np.mean(losses[-10:]):.4g}  gradient {gradient:.3g}  "
                 f"logit {logits.detach().abs().max().item():.3g}  dead {dead:.2f}",

@@ -1,0 +1,254 @@
+"""Every network of the registry builds at any size, trains, and copies."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torchapl.paper.activations import Activation
+from torchapl.paper.nets import NETS, Ensemble, Net, build
+from torchapl.paper.nets.base import average_predictions
+
+OWN_UNITS = ("maxout", "channel-out", "probout", "dasnet")
+ENSEMBLE = "ensemble:2:cifar-cnn"
+
+
+def small(name, activation="relu", shape=(3, 12, 12), classes=4, width=0.03):
+    return build(
+        name,
+        activation=Activation.parse(activation),
+        input_shape=shape,
+        num_classes=classes,
+        width=width,
+    )
+
+
+@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize(
+    ("shape", "classes", "width"),
+    [((3, 32, 32), 10, 0.02), ((1, 28, 28), 7, 0.01), ((4, 9, 17), 1, 0.05), ((2, 8, 8), 3, 1e-3)],
+)
+def test_any_size(name, shape, classes, width):
+    net = small(name, shape=shape, classes=classes, width=width)
+    images = torch.randn(3, *shape)
+    assert isinstance(net, Net)
+    assert net(images).shape == (3, classes)
+    net.eval()
+    assert net(images).shape == net.predict(images).shape == (3, classes)
+
+
+@pytest.mark.parametrize("name", [name for name in NETS if name not in OWN_UNITS])
+@pytest.mark.parametrize(
+    "activation", ["leaky:-0.05", "prelu", "silu", "gelu", "apl:2", "apl:1:channel", "apl:3:layer"]
+)
+def test_any_activation(name, activation):
+    net = small(name, activation).eval()
+    plain = small(name).eval()
+    kinds = [str(type(m)) for m in plain.modules() if isinstance(m, torch.nn.ReLU)]
+    assert kinds
+    assert not [m for m in net.modules() if isinstance(m, torch.nn.ReLU)]
+    assert net(torch.randn(2, 3, 12, 12)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", OWN_UNITS)
+def test_networks_with_units_of_their_own_refuse_another_activation(name):
+    with pytest.raises(ValueError, match="has units of its own.*got apl:2"):
+        small(name, "apl:2")
+
+
+def train(net, images, labels, steps, lr):
+    groups = [
+        {"params": [parameter], "lr": lr * factor}
+        for parameter, factor, _, _ in net.parameter_multipliers()
+    ]
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    for step in range(steps):
+        loss = F.cross_entropy(net(images), labels) + net.extra_loss(labels, step / steps)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        net.after_step()
+    return net
+
+
+@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+def test_every_trainable_parameter_has_a_gradient_and_a_multiplier(name):
+    net = small(name, shape=(3, 16, 16))
+    images, labels = torch.randn(8, 3, 16, 16), torch.arange(8) % 4
+    trainable = {id(parameter) for parameter in net.parameters() if parameter.requires_grad}
+    assert {id(entry.parameter) for entry in net.parameter_multipliers()} == trainable
+    train(net, images, labels, steps=1, lr=0.01)
+    missing = [key for key, value in net.named_parameters() if value.grad is None]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+def test_every_network_learns_a_batch_by_heart(name):
+    images, labels = torch.randn(8, 3, 12, 12), torch.arange(8) % 4
+    net = small(name)
+    # The authors' small initial weights need hundreds of iterations to grow; start higher here.
+    for entry in net.parameter_multipliers():
+        if entry.kind == "weight":
+            torch.nn.init.kaiming_normal_(entry.parameter)
+    for module in net.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    optimizer = torch.optim.Adam([entry.parameter for entry in net.parameter_multipliers()], 0.02)
+    losses = []
+    for step in range(30):
+        loss = F.cross_entropy(net(images), labels)
+        optimizer.zero_grad()
+        (loss + net.extra_loss(labels, step / 30)).backward()
+        optimizer.step()
+        net.after_step()
+        losses.append(loss.item())
+    assert min(losses[-5:]) < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+def test_copies_and_state_dicts(name):
+    net = small(name)
+    images, labels = torch.randn(2, 3, 12, 12), torch.tensor([0, 1])
+    train(net, images, labels, steps=1, lr=0.01)
+    net.eval()
+    buffer = io.BytesIO()
+    torch.save(net.state_dict(), buffer)
+    buffer.seek(0)
+    other = small(name).eval()
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    for twin in (copy.deepcopy(net), other):
+        # Probout draws at random.
+        torch.manual_seed(1)
+        expected = net.predict(images)
+        torch.manual_seed(1)
+        torch.testing.assert_close(twin.predict(images), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+def test_dtype_and_channels_last(name, dtype):
+    net = small(name).to(dtype).to(memory_format=torch.channels_last).eval()
+    images = torch.randn(2, 3, 12, 12, dtype=dtype).to(memory_format=torch.channels_last)
+    assert net.predict(images).dtype == dtype
+
+
+def test_build_suggests_the_nearest_name():
+    with pytest.raises(ValueError, match="unknown network 'cifar_cnn', did you mean 'cifar-cnn'?"):
+        small("cifar_cnn")
+    with pytest.raises(ValueError, match="choose from cifar-cnn"):
+        small("zzz")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": (25,)}, r"conv1 needs a map of shape \(C, H, W\), got \(25,\)"),
+        ({"shape": (3, 0, 4)}, "input_shape must have positive sizes"),
+        ({"classes": 0}, "num_classes must be at least 1, got 0"),
+        ({"width": 0.0}, "width must be positive, got 0"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        small("cifar-cnn", **change)
+
+
+@pytest.mark.parametrize("name", ["ensemble:0:nin", "ensemble:x:nin", "ensemble:nin"])
+def test_a_wrong_ensemble_is_named(name):
+    with pytest.raises(ValueError, match="must look like ensemble:5:higgs-dnn"):
+        small(name)
+
+
+def test_ensemble_members_differ_and_learn_as_if_alone():
+    torch.manual_seed(3)
+    net = small("ensemble:2:higgs-dnn", shape=(6,), classes=1).eval()
+    first, second = net.members
+    assert not torch.equal(first.layers.fc1.weight, second.layers.fc1.weight)
+    features = torch.randn(5, 6)
+    mean = (first(features).sigmoid() + second(features).sigmoid()) / 2
+    torch.testing.assert_close(net(features).sigmoid(), mean)
+    torch.testing.assert_close(net.predict(features).sigmoid(), mean)
+
+    alone = copy.deepcopy(second).train()
+    net.train()
+    for module in [*net.modules(), *alone.modules()]:
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    targets = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0])
+    loss = F.binary_cross_entropy_with_logits(net(features)[:, 0], targets)
+    (loss + net.extra_loss(targets, 0.5)).backward()
+    F.binary_cross_entropy_with_logits(alone(features)[:, 0], targets).backward()
+    torch.testing.assert_close(second.layers.fc1.weight.grad, alone.layers.fc1.weight.grad)
+
+
+def test_an_ensemble_of_finished_networks():
+    members = [small("resnet").eval() for _ in range(3)]
+    net = Ensemble(members).eval()
+    images = torch.randn(2, 3, 12, 12)
+    mean = torch.stack([m(images).softmax(dim=1) for m in members]).mean(dim=0)
+    torch.testing.assert_close(net(images).softmax(dim=1), mean)
+    with pytest.raises(ValueError, match="at least one network"):
+        Ensemble([])
+
+
+def test_average_predictions_survive_extreme_logits():
+    logits = torch.tensor([[[500.0, -500.0]], [[-500.0, 500.0]]])
+    torch.testing.assert_close(average_predictions(logits).exp(), torch.full((1, 2), 0.5))
+    single = torch.tensor([[[500.0]], [[-500.0]]])
+    torch.testing.assert_close(average_predictions(single), torch.zeros(1, 1))
+
+
+@pytest.mark.parametrize("name", ["maxout", "channel-out", "probout", "dasnet", "dropout-cnn"])
+def test_max_norms_hold_after_a_step(name):
+    net = small(name)
+    bounds = {"conv1": 0.9, "conv2": 1.9365, "conv3": 1.9365, "fc4": 1.9, "fc5": 1.9365}
+    if name == "dropout-cnn":
+        bounds = dict.fromkeys(("conv1", "conv2", "conv3", "fc4", "fc5", "fc6"), 4.0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(1000)
+            parameter.flatten()[0] = 1e4
+    net.after_step()
+    for layer, bound in bounds.items():
+        norms = net.layers.get_submodule(layer).weight.flatten(1).norm(dim=1)
+        assert norms.max() <= bound * 1.0001
+        assert norms.max() >= bound * 0.9999
+        # Biases are not constrained.
+        assert net.layers.get_submodule(layer).bias.abs().max() >= 1e4
+
+
+def test_probout_averages_probabilities_of_stochastic_passes():
+    net = small("probout", shape=(3, 16, 16)).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(30)
+    images = torch.randn(2, 3, 16, 16)
+    assert not torch.equal(net(images), net(images))
+    torch.manual_seed(5)
+    predicted = net.predict(images)
+    torch.manual_seed(5)
+    passes = torch.stack([net(images).softmax(dim=1) for _ in range(net.passes)])
+    torch.testing.assert_close(predicted.exp(), passes.mean(dim=0))
+
+
+def test_companion_losses_fade():
+    net = small("nin-dsn", shape=(3, 16, 16))
+    images, labels = torch.randn(2, 3, 16, 16), torch.tensor([0, 1])
+    losses = []
+    for progress in (0.0, 0.5, 1.0):
+        torch.manual_seed(0)
+        net(images)
+        losses.append(net.extra_loss(labels, progress).item())
+    assert losses[0] > 0
+    assert losses[1] == pytest.approx(losses[0] / 2)
+    assert losses[2] == 0
+    with pytest.raises(ValueError, match="needs a forward"):
+        net.extra_loss(labels, 0.0)
+    net.eval()
+    net(images)
+    with pytest.raises(ValueError, match="needs a forward"):
+        net.extra_loss(labels, 0.0)
