@@ -113,7 +113,9 @@ def test_swap_train_save_rebuild(name: str) -> None:
 
 def test_what_cannot_be_traced_is_named() -> None:
     model = build("distilbert")
-    left = describe(swap_activations(model, tokens(), match=lambda name, module: name == "relu")).left
+    left = describe(
+        swap_activations(model, tokens(), match=lambda name, module: name == "relu")
+    ).left
     left = tuple(entry for entry in left if entry.reason != "not selected by match")
     assert [(entry.name, entry.kind) for entry in left] == [("relu", "ReLU")]
     assert left[0].place.startswith("modeling_distilbert.py:")

@@ -24,7 +24,8 @@ from torchapl.surgery.running import ExampleInputs, run_model, untouched
 
 # Frames of torch between a call in forward() and the recorder.
 _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
-_BETWEEN = {__file__, watching.__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
+_BETWEEN = {str(Path(torch.__file__).parent / file) for file in _TORCH_FILES}
+_BETWEEN |= {__file__, watching.__file__}
 _LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
 
 
