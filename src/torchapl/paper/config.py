@@ -91,6 +91,10 @@ class Experiment:
     epochs: int = 1
     batch_size: int = 100
     width: float = 1.0
+    # Weights start as the network's authors had them, or by fan-in (He), which short runs need.
+    start: Literal["authors", "he"] = "authors"
+    # Factor on every dropout rate of the network.
+    dropout: float = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
     # Epochs between two evaluations on the test set; the last epoch always has one.
     test_every: int = 1
@@ -136,12 +140,16 @@ def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
     name, *rest = path
     if name not in hints or (not rest and name in _DESCRIPTIVE):
         raise ValueError(_unknown(name, [key for key in hints if key not in _DESCRIPTIVE]))
-    current = getattr(value, name)
+    changed: object
     if rest:
-        if not dataclasses.is_dataclass(current):
+        current = getattr(value, name)
+        if not isinstance(current, Data | Optim | Activation):
             raise ValueError(f"setting {name!r} has no parts, got {key!r}")
-        return dataclasses.replace(value, **{name: _set(current, rest, text, key)})
-    return dataclasses.replace(value, **{name: parse(text, hints[name], key)})
+        changed = _set(current, rest, text, key)
+    else:
+        changed = parse(text, hints[name], key)
+    changes: dict[str, typing.Any] = {name: changed}
+    return dataclasses.replace(value, **changes)
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

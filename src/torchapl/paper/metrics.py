@@ -97,9 +97,9 @@ def cut_significance(
     # A threshold lies between two different scores.
     ends = torch.cat([sorted_scores[1:] != sorted_scores[:-1], torch.ones(1, dtype=torch.bool)])
     ends &= kept_background >= min(FEWEST, int(kept_background[-1]))
-    s = kept_signal[ends] * (signal / int(kept_signal[-1]))
-    b = kept_background[ends] * (background / int(kept_background[-1]))
-    return float(_asimov(s.double(), b.double(), uncertainty * b.double()).max())
+    s = kept_signal[ends].double() * (signal / int(kept_signal[-1]))
+    b = kept_background[ends].double() * (background / int(kept_background[-1]))
+    return float(_asimov(s, b, uncertainty * b).max())
 
 
 def histogram_significance(

@@ -44,7 +44,8 @@ class CaffeSGD(torch.optim.SGD):
             group["momentum"] *= group.get("previous_lr", group["lr"]) / group["lr"]
             group["previous_lr"] = group["lr"]
         try:
-            return super().step(closure)
+            loss: float | None = super().step(closure)
+            return loss
         finally:
             for group, value in zip(self.param_groups, asked, strict=True):
                 group["momentum"] = value
@@ -79,8 +80,8 @@ def build_optimizer(multipliers: Sequence[Multiplier], optim: Optim) -> torch.op
     ]
     if optim.kind == "adamw":
         return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.momentum, 0.999), fused=True)
-    kind = CaffeSGD if optim.kind == "caffe-sgd" else torch.optim.SGD
-    return kind(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
+    sgd = CaffeSGD if optim.kind == "caffe-sgd" else torch.optim.SGD
+    return sgd(groups, lr=optim.lr, momentum=optim.momentum, fused=True)
 
 
 def set_schedule(

@@ -55,10 +55,10 @@ _RESNET = Optim(
 
 _FILES = "Network and solver as in the authors' Caffe files and paper section 3.1"
 _TRAP = (
-    "The solver's settings come from whitened inputs; data.preprocessing=gcn-zca or =standard are the "
-    "alternatives"
+    "The solver's settings come from whitened inputs; data.preprocessing=gcn-zca or =standard are "
+    "the alternatives"
 )
-_RIVAL = "Architecture as its authors describe it; the schedule is our choice, since no source settles it"
+_RIVAL = "Architecture as its authors describe it; the schedule is our choice, no source settles it"
 _OWN = "Not in the paper: the same network and schedule with another activation"
 
 

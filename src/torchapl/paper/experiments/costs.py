@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchapl.paper.config import Cost, Experiment
 
-# Multiply-adds of one forward pass at width 1, in millions; a training step does six operations for each.
+# Multiply-adds of one forward pass at width 1, in millions; training does six operations for each.
 _MULTIPLY_ADDS = {
     "cifar-cnn": 151.0,
     "cifar-cnn-100": 151.0,
@@ -18,7 +18,6 @@ _MULTIPLY_ADDS = {
     "dasnet": 1100.0,
     "resnet": 41.0,
     "higgs-dnn": 0.46,
-    "higgs-dnn-plain": 0.46,
 }
 ROWS = {
     "cifar10": 50_000,
@@ -31,8 +30,8 @@ ROWS = {
     "toy-images": 1_000,
     "toy-events": 1_000,
 }
-# Operations per second that training reaches, and seconds that any step takes: one core of a server CPU,
-# one GPU of the A100 class.
+# Operations per second that training reaches, and seconds that any step takes: one core of a server
+# CPU, one GPU of the A100 class.
 _CPU = (3.0e10, 1.0e-3)
 _GPU = (1.5e13, 1.0e-3)
 

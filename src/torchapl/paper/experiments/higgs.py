@@ -26,6 +26,7 @@ _FILES = "Network and solver as in the authors' Caffe files and paper section 3.
 _SIMULATED = "The paper's 80 million events are not public: events of our own simulation stand in"
 _OWN = "Not in the paper: the same network and schedule"
 _ROWS = {
+    "baldi": Activation("relu"),
     "relu": Activation("relu"),
     "apl": Activation("apl", num_hinges=2),
     "apl-frozen": Activation("apl", num_hinges=2, frozen=True),
@@ -40,16 +41,18 @@ _ROWS = {
 
 
 def _experiment(
-    prefix: str, row: str, net: str, activation: Activation, published: Published | None
+    prefix: str, row: str, activation: Activation, published: Published | None
 ) -> Experiment:
     sources = [_FILES if row in ("relu", "apl", "baldi") else _OWN]
     sources += [_SIMULATED] if prefix == "higgs" else []
     return Experiment(
         name=f"{prefix}-dnn-{row}",
-        net=net,
+        net="higgs-dnn",
         activation=activation,
         data=Data(DATA_SETS[prefix], "physics"),
         optim=_OPTIM,
+        # The physics baseline had no dropout.
+        dropout=0.0 if row == "baldi" else 1.0,
         epochs=65,
         batch_size=100,
         published=published,
@@ -59,20 +62,11 @@ def _experiment(
 
 
 def _all() -> list[Experiment]:
-    experiments = []
-    for prefix in DATA_SETS:
-        published = TABLE2 if prefix == "higgs" else {}
-        for row, activation in _ROWS.items():
-            experiments.append(
-                _experiment(prefix, row, "higgs-dnn", activation, published.get(row))
-            )
-        # The physics baseline had no dropout.
-        experiments.append(
-            _experiment(
-                prefix, "baldi", "higgs-dnn-plain", Activation("relu"), published.get("baldi")
-            )
-        )
-    return experiments
+    return [
+        _experiment(prefix, row, activation, TABLE2.get(row) if prefix == "higgs" else None)
+        for prefix in DATA_SETS
+        for row, activation in _ROWS.items()
+    ]
 
 
 HIGGS: dict[str, Experiment] = {experiment.name: experiment for experiment in _all()}

@@ -56,6 +56,17 @@ class Position:
     chosen: dict[str, float] = field(default_factory=dict)
 
 
+@torch.no_grad()
+def start_by_fan_in_(net: nn.Module) -> None:
+    """Start all weights as N(0, 2 / fan-in), the last layer's a tenth of that, and biases at 0."""
+    layers = [module for module in net.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        if layer.bias is not None:
+            layer.bias.zero_()
+    layers[-1].weight.mul_(0.1)
+
+
 class Trainer:
     """Everything that one run changes from step to step.
 
@@ -110,7 +121,7 @@ class Trainer:
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
-        # Losses, wrong rows and rows of the present epoch, summed on the device, read once an epoch.
+        # Losses, wrong rows and rows of the epoch, summed on the device and read once an epoch.
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def _channels_last(self) -> bool:
@@ -126,6 +137,11 @@ class Trainer:
             num_classes=self.bundle.num_classes,
             width=experiment.width,
         ).to(self.device)
+        if experiment.start == "he":
+            start_by_fan_in_(net)
+        for module in net.modules():
+            if isinstance(module, nn.Dropout):
+                module.p *= experiment.dropout
         if self._channels_last() and len(self.bundle.input_shape) == 3:
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         if compile != "none":
@@ -151,7 +167,7 @@ class Trainer:
         """Do forward, backward and update, nothing else: what :meth:`step` is measured against."""
         loss = self.losses(self.forward(inputs), targets) / len(targets)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         self.optimizer.step()
         return loss
 
@@ -169,7 +185,7 @@ class Trainer:
         if self.device.type == "cpu" and self.world.size == 1 and not math.isfinite(loss.item()):
             raise DivergedError(self.diagnosis(inputs))
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         set_schedule(self.optimizer, self.experiment.optim, position.step, self.total_steps)
         self.optimizer.step()
         self.net.after_step()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from torchapl.paper.config import Optim
+from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.schedule import learning_rate, momentum
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        (
+            "cifar10-cnn-apl",
+            {0: 0.01, 59_999: 0.01, 60_000: 0.001, 80_000: 1e-4, 85_000: 1e-5, 89_999: 1e-5},
+        ),
+        ("cifar100-cnn-apl", {79_999: 0.001, 80_000: 5e-4, 100_000: 1e-4, 149_999: 1e-5}),
+        ("cifar10-nin-apl", {199_999: 0.05, 200_000: 0.01, 300_000: 0.001, 310_000: 1e-4}),
+        ("cifar100-nin-apl", {319_999: 1e-4, 320_000: 1e-5}),
+    ],
+)
+def test_rates_are_those_of_the_authors(name: str, rates: dict[int, float]) -> None:
+    experiment = EXPERIMENTS[name]
+    for step, rate in rates.items():
+        assert learning_rate(experiment.optim, step, 10**9) == pytest.approx(rate, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs"),
+    [
+        ("cifar10-cnn-apl", 180),
+        ("cifar100-cnn-apl", 300),
+        ("cifar10-nin-apl", 640),
+        ("cifar100-nin-apl", 660),
+        ("higgs-dnn-apl", 65),
+    ],
+)
+def test_epochs_are_those_of_the_authors(name: str, epochs: int) -> None:
+    assert EXPERIMENTS[name].epochs == epochs
+
+
+def test_exponential_decay_per_iteration() -> None:
+    optim = EXPERIMENTS["higgs-dnn-apl"].optim
+    assert learning_rate(optim, 0, 1) == 0.006
+    assert learning_rate(optim, 45_500_000, 1) == pytest.approx(0.006 * math.exp(-1.7927), rel=1e-3)
+
+
+def test_momentum_ramp() -> None:
+    optim = Optim(momentum=0.9, momentum_start=0.5)
+    assert momentum(optim, 0) == pytest.approx(0.5)
+    assert momentum(optim, 10_000) == pytest.approx(0.9 - 0.4 / math.e)
+    assert momentum(optim, 10**7) == pytest.approx(0.9)
+    assert momentum(Optim(momentum=0.5), 123) == 0.5
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "cosine"])
+def test_cycles_rise_and_fall(schedule) -> None:
+    optim = Optim(lr=1.0, schedule=schedule, warmup=0.2)
+    rates = [learning_rate(optim, step, 100) for step in range(100)]
+    assert max(rates) == rates[20] == 1.0
+    assert rates[:21] == sorted(rates[:21])
+    assert rates[20:] == sorted(rates[20:], reverse=True)
+    assert 0 < rates[-1] < 0.02
+    assert rates[0] > 0
+
+
+def test_list_without_factors_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"optim\.factors"):
+        learning_rate(Optim(schedule="list"), 0, 1)
