@@ -117,8 +117,9 @@ def write(folder: Path, rows: int, features: int) -> None:
         store = writer.finish()
     seconds = time.perf_counter() - begin
     print(
-        f"write   {rows:>11,} rows x {features + 1}: {store.rows * store.row_bytes / 1e9:.2f} GB in "
-        f"{seconds:.1f} s with generation and checksums; memory {before:.0f} -> {peak_megabytes():.0f} MB"
+        f"write {rows:>11,} rows x {features + 1}: {store.rows * store.row_bytes / 1e9:.2f} GB in "
+        f"{seconds:.1f} s with generation and checksums; "
+        f"memory {before:.0f} -> {peak_megabytes():.0f} MB"
     )
 
 
@@ -147,8 +148,9 @@ def read(folder: Path, batch: int) -> None:
         seen += len(labels)
     own = seen / (time.perf_counter() - begin)
     print(
-        f"read    {seen:>11,} rows, batch {batch:5}: {own:12,.0f} events/s, "
-        f"{own / bare:.2f} of the raw read's {bare:,.0f}; memory {before:.0f} -> {peak_megabytes():.0f} MB"
+        f"read  {seen:>11,} rows, batch {batch:5}: {own:11,.0f} events/s, {own / bare:.2f} of the raw "
+        f"read's {bare:,.0f}; memory {before:.0f} -> {peak_megabytes():.0f} MB",
+        flush=True,
     )
 
 

@@ -167,7 +167,7 @@ def test_from_a_store_and_standardised(tmp_path: Path) -> None:
 def test_missing_values_become_the_training_mean() -> None:
     rows = np.array([[-1, 4, 0.2], [3, np.nan, np.nan], [np.nan, 2, 0.4]], dtype=np.float32)
     fitted = fit(Statistics.of(rows), ["eta", "pt", "share"], "physics", missing=True)
-    output = fitted.apply_(torch.from_numpy(rows.copy()))
+    output = fitted.apply(torch.from_numpy(rows), torch.empty(3, 3))
     expected = torch.tensor([[-1.0, 4 / 3, 0.2], [1.0, 1.0, 0.3], [0.0, 2 / 3, 0.4]])
     torch.testing.assert_close(output, expected)
 

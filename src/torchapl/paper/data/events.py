@@ -24,8 +24,11 @@ from torchapl.paper.data.batches import Slicing, check_start, generator
 from torchapl.paper.data.standardise import Standardiser
 from torchapl.paper.data.store import Table
 
-# Rows shuffled and standardised at a time: 16,384 x 26 float32 stay in the L2 cache.
-_PIECE = 16384
+# Rows shuffled and standardised at a time: 8,192 x 26 float32 stay in the L2 cache.
+_PIECE = 8192
+
+# Features and labels.
+Rowset = tuple[Tensor, Tensor]
 
 
 class Rows(Protocol):
@@ -69,7 +72,8 @@ class EventBatches:
         seed: Shuffles by it; None keeps the order, for evaluation.
         device: Of the batches.
         block_rows: Rows that are read together.
-        window_blocks: Blocks that are shuffled together. Two windows are in memory at a time.
+        window_blocks: Blocks that are shuffled together. Three windows of them are in memory: one
+            in use, one being built, and what it is built from.
 
     Example:
         >>> table = np.stack([np.arange(5), np.arange(5) % 2], 1).astype(np.float32)
@@ -95,26 +99,27 @@ class EventBatches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         check_start(start, len(self))
-        first = start * self.slicing.batch_size
-        windows = [part for part in self._windows(epoch) if part.first + part.rows > first]
-        step, kept = start, torch.empty(0, len(self.standardiser.shift) + 1)
+        step, size = start, self.slicing.batch_size
+        together = -(-_PIECE // size)
+        windows = [part for part in self._windows(epoch) if part.first + part.rows > start * size]
+        # Rows of a batch that began in the window before.
+        kept = torch.empty(0, len(self.standardiser.shift)), torch.empty(0)
         for window, content in self._read_ahead(windows, epoch):
-            # Rows of a batch that began in the window before, then this window's.
-            begin = window.first - len(kept)
-            content = torch.cat([kept, content]) if len(kept) else content
-            end = window.first + window.rows
-            while step < len(self) and self._last(step) <= end:
-                low, high = self.slicing.bounds(self.rows, step)
-                yield self._batch(content[low - begin : high - begin])
-                step += 1
-            kept = content[max(step * self.slicing.batch_size - begin, 0) :].clone()
-
-    def _last(self, step: int) -> int:
-        return min((step + 1) * self.slicing.batch_size, self.rows)
-
-    def _batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        # Contiguous copies: the window may be dropped while the batch lives on.
-        return rows[:, :-1].contiguous().to(self.device), rows[:, -1].clone().to(self.device)
+            begin, end = window.first - len(kept[0]), window.first + window.rows
+            whole = len(self) if end == self.rows else end // size
+            # Copied, since windows reuse their memory, but many at a time: that costs less.
+            for group in range(step, whole, together):
+                last = min(group + together, whole)
+                low, high = group * size - begin, min(last * size, self.rows) - begin
+                features, labels = (
+                    part.to(self.device) for part in _joined(kept, content, low, high)
+                )
+                for number in range(group, last):
+                    first, stop = self.slicing.bounds(self.rows, number)
+                    here = slice(first - group * size, stop - group * size)
+                    yield features[here], labels[here]
+            step = max(step, whole)
+            kept = _joined(kept, content, min(step * size, end) - begin, end - begin)
 
     def _windows(self, epoch: int) -> list[Window]:
         """Deal the blocks of the split to windows."""
@@ -133,37 +138,58 @@ class EventBatches:
             first += windows[-1].rows
         return windows
 
-    def _read_ahead(self, windows: list[Window], epoch: int) -> Iterator[tuple[Window, Tensor]]:
-        """Build the next window in a thread while the current one is used."""
+    def _read_ahead(self, windows: list[Window], epoch: int) -> Iterator[tuple[Window, Rowset]]:
+        """Build the next window in a thread while the current one is used.
+
+        Two windows take turns in the same memory: fresh memory for each would cost more time than
+        reading and shuffling together.
+        """
+        largest = max((window.rows for window in windows), default=0)
+        raw = np.empty((largest, self.columns), dtype=np.float32)
+        turns = [
+            (torch.empty(largest, len(self.standardiser.shift)), torch.empty(largest))
+            for _ in range(min(2, len(windows)))
+        ]
         with ThreadPoolExecutor(1, thread_name_prefix="torchapl-read-ahead") as pool:
             pending = None
-            for window in windows:
-                following = pool.submit(self._load, window, epoch)
+            for number, window in enumerate(windows):
+                following = pool.submit(self._load, window, epoch, raw, turns[number % 2])
                 if pending is not None:
                     yield pending[0], pending[1].result()
                 pending = window, following
             if pending is not None:
                 yield pending[0], pending[1].result()
 
-    def _load(self, window: Window, epoch: int) -> Tensor:
-        """Return a window's features and label, standardised and in the order of the epoch."""
-        raw = np.empty((window.rows, self.columns), dtype=np.float32)
+    def _load(self, window: Window, epoch: int, raw: Table, output: Rowset) -> Rowset:
+        """Fill ``output`` with a window's rows, standardised and in the order of the epoch."""
         filled = 0
         for row, length in window.blocks:
             self.source.read(row, raw[filled : filled + length])
             filled += length
-        table = torch.from_numpy(raw)
-        features = len(self.standardiser.shift)
+        table = torch.from_numpy(raw)[: window.rows]
+        features, labels = (part[: window.rows] for part in output)
         order = None
         if self.seed is not None:
             shuffle = generator(self.seed, epoch, "rows", window.first)
             order = torch.randperm(window.rows, generator=shuffle)
-        output = torch.empty(window.rows, features + 1)
+        width = features.shape[1]
         for first in range(0, window.rows, _PIECE):
-            piece = output[first : first + _PIECE]
-            if order is None:
-                piece.copy_(table[first : first + _PIECE, : features + 1])
-            else:
-                piece.copy_(table.index_select(0, order[first : first + _PIECE])[:, : features + 1])
-            self.standardiser.apply_(piece[:, :features])
-        return output
+            here = slice(first, first + _PIECE)
+            piece = table[here] if order is None else table.index_select(0, order[here])
+            self.standardiser.apply(piece[:, :width], features[here])
+            labels[here] = piece[:, width]
+        return features, labels
+
+
+def _joined(kept: Rowset, content: Rowset, low: int, high: int) -> Rowset:
+    """Copy rows ``low`` to ``high`` of two windows set end to end."""
+    first = len(kept[0])
+    if low >= first:
+        here = slice(low - first, high - first)
+        return content[0][here].clone(), content[1][here].clone()
+    older, newer = slice(low, min(high, first)), slice(0, max(high - first, 0))
+    features, labels = (
+        torch.cat([before[older], after[newer]])
+        for before, after in zip(kept, content, strict=True)
+    )
+    return features, labels

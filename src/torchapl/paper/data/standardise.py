@@ -28,12 +28,12 @@ class Standardiser:
     scale: Tensor
     missing: Tensor | None
 
-    def apply_(self, features: Tensor) -> Tensor:
-        """Standardise float32 features ``(n, F)`` in place."""
-        features.sub_(self.shift).mul_(self.scale)
+    def apply(self, features: Tensor, out: Tensor) -> Tensor:
+        """Write the standardised features ``(n, F)`` to ``out``, both float32."""
+        torch.sub(features, self.shift, out=out).mul_(self.scale)
         if self.missing is not None:
-            torch.where(features.isnan(), self.missing, features, out=features)
-        return features
+            torch.where(out.isnan(), self.missing, out, out=out)
+        return out
 
 
 def check_event_preprocessing(name: str) -> None:
@@ -63,7 +63,7 @@ def fit(
     Example:
         >>> rows = np.array([[-1, 20, 0.5], [1, 40, 0.1]], dtype=np.float32)
         >>> fitted = fit(Statistics.of(rows), ["eta", "pt", "ratio"], "physics")
-        >>> fitted.apply_(torch.from_numpy(rows.copy()))
+        >>> fitted.apply(torch.from_numpy(rows), torch.empty(2, 3))
         tensor([[-1.0000,  0.6667,  0.5000],
                 [ 1.0000,  1.3333,  0.1000]])
     """
