@@ -214,7 +214,7 @@ def test_arguments_built_into_a_graph_are_refused_with_other_values() -> None:
     net = swap_activations(zoo.Optional(), torch.randn(3, 5))
     x = torch.randn(3, 5)
     assert torch.equal(net(x, scale=3.0) * 2, net(x) * 3)
-    with pytest.raises(ValueError, match="mask=Tensor does not fit: .* mask=None"):
+    with pytest.raises(ValueError, match=r"mask=Tensor does not fit: .* mask=None"):
         net(x, torch.rand(3, 7))
     with pytest.raises(ValueError, match="flag=False does not fit"):
         net(x, flag=False)
@@ -401,9 +401,9 @@ def test_wrong_arguments() -> None:
         swap_activations(net, x, per="neuron")
     with pytest.raises(ValueError, match="num_hinges must be at least 1, got 0"):
         swap_activations(net, x, num_hinges=0)
-    with pytest.raises(TypeError, match="example_inputs must be a tensor, .* got str"):
+    with pytest.raises(TypeError, match=r"example_inputs must be a tensor, .* got str"):
         swap_activations(net, "x")
-    with pytest.raises(TypeError, match="model must be a torch.nn.Module, got function"):
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
         swap_activations(lambda x: x, x)
     with pytest.raises(ValueError, match="swap the plain model first"):
         swap_activations(nn.DataParallel(net), x)

@@ -36,23 +36,54 @@ def image() -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(2, 3, 32, 32)}
 
 
-# Model, configuration, its settings, inputs, how many calls are swapped, kinds, what is left.
-ARCHITECTURES: dict[str, tuple[str, str, dict[str, Any], Callable[[], dict[str, Tensor]], int, str]] = {
-    "resnet": ("ResNetForImageClassification", "ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [2, 2], "layer_type": "basic"}, image, 9, "ReLU"),
-    "mobilenet": ("MobileNetV2ForImageClassification", "MobileNetV2Config", {"depth_multiplier": 0.25, "min_depth": 4, "image_size": 32}, image, 35, "ReLU6"),
-    "bert": ("BertForSequenceClassification", "BertConfig", TEXT, tokens, 3, "GELUActivation Tanh"),
-    "roberta": ("RobertaForMaskedLM", "RobertaConfig", TEXT, tokens, 3, "GELUActivation"),
-    "albert": ("AlbertModel", "AlbertConfig", {**TEXT, "embedding_size": 8}, tokens, 2, "NewGELUActivation Tanh"),
-    "vit": ("ViTForImageClassification", "ViTConfig", VISION, image, 2, "GELUActivation"),
+def sound() -> dict[str, Tensor]:
+    return {"input_values": torch.randn(2, 400)}
+
+
+# Model, configuration, its settings, inputs, how many calls are swapped, their kinds.
+Architecture = tuple[str, str, dict[str, Any], Callable[[], dict[str, Tensor]], int, str]
+RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [2, 2], "layer_type": "basic"}
+CONVNEXT = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "image_size": 32}
+MOBILENET = {"depth_multiplier": 0.25, "min_depth": 4, "image_size": 32}
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 16}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 50}
+DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50}
+OPT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "ffn_dim": 32,
+    "vocab_size": 50,
+    "max_position_embeddings": 16,
+    "word_embed_proj_dim": 16,
+}
+WAV2VEC2 = {
+    **TEXT,
+    "conv_dim": [8, 8],
+    "conv_stride": [5, 2],
+    "conv_kernel": [10, 3],
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+}
+GELU, NEW_GELU = "GELUActivation", "NewGELUActivation"
+SEQUENCE = "DistilBertForSequenceClassification"
+ARCHITECTURES: dict[str, Architecture] = {
+    "resnet": ("ResNetForImageClassification", "ResNetConfig", RESNET, image, 9, "ReLU"),
+    "mobilenet": ("MobileNetV2Model", "MobileNetV2Config", MOBILENET, image, 35, "ReLU6"),
+    "bert": ("BertForSequenceClassification", "BertConfig", TEXT, tokens, 3, f"{GELU} Tanh"),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", TEXT, tokens, 3, GELU),
+    "albert": ("AlbertModel", "AlbertConfig", TEXT, tokens, 2, f"{NEW_GELU} Tanh"),
+    "vit": ("ViTForImageClassification", "ViTConfig", VISION, image, 2, GELU),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", VISION, image, 2, "QuickGELUActivation"),
-    "convnext": ("ConvNextForImageClassification", "ConvNextConfig", {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "image_size": 32}, image, 2, "GELUActivation"),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "n_positions": 16}, tokens, 2, "NewGELUActivation"),
-    "opt": ("OPTForCausalLM", "OPTConfig", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32, "vocab_size": 50, "max_position_embeddings": 16, "word_embed_proj_dim": 16}, tokens, 2, "ReLU"),
+    "convnext": ("ConvNextModel", "ConvNextConfig", CONVNEXT, image, 2, GELU),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2, tokens, 2, NEW_GELU),
+    "opt": ("OPTForCausalLM", "OPTConfig", OPT, tokens, 2, "ReLU"),
     "llama": ("LlamaForCausalLM", "LlamaConfig", TEXT, tokens, 2, "SiLUActivation"),
-    "t5": ("T5EncoderModel", "T5Config", {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 50}, tokens, 2, "ReLU"),
-    "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", {**TEXT, "conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}, lambda: {"input_values": torch.randn(2, 400)}, 5, "GELUActivation"),
-    "distilbert": ("DistilBertForSequenceClassification", "DistilBertConfig", {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50}, tokens, 2, "GELUActivation"),
-}  # fmt: skip
+    "t5": ("T5EncoderModel", "T5Config", T5, tokens, 2, "ReLU"),
+    "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", WAV2VEC2, sound, 5, GELU),
+    "distilbert": (SEQUENCE, "DistilBertConfig", DISTILBERT, tokens, 2, GELU),
+}
 
 
 def build(name: str) -> nn.Module:
@@ -113,10 +144,8 @@ def test_swap_train_save_rebuild(name: str) -> None:
 
 def test_what_cannot_be_traced_is_named() -> None:
     model = build("distilbert")
-    left = describe(
-        swap_activations(model, tokens(), match=lambda name, module: name == "relu")
-    ).left
-    left = tuple(entry for entry in left if entry.reason != "not selected by match")
+    report = describe(swap_activations(model, tokens(), match=lambda name, _: name == "relu"))
+    left = [entry for entry in report.left if entry.reason != "not selected by match"]
     assert [(entry.name, entry.kind) for entry in left] == [("relu", "ReLU")]
     assert left[0].place.startswith("modeling_distilbert.py:")
     assert "SequenceClassifierOutput" in left[0].reason

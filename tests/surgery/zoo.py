@@ -241,33 +241,54 @@ class Model:
         return self.name
 
 
-def _rows() -> Tensor:
-    return torch.randn(64, 5)
+def _row(size: int) -> Callable[[], Tensor]:
+    return lambda: torch.randn(64, size)
 
+
+def _maps(channels: int, size: int = 6) -> Callable[[], Tensor]:
+    return lambda: torch.randn(4, channels, size, size)
+
+
+def _each(count: int) -> dict[str, tuple[int, ...]]:
+    return {f"{index}.act": (5,) for index in range(count)}
+
+
+def _rewritten(
+    name: str, build: Callable[[], nn.Module], example: Any, units: dict[str, tuple[int, ...]]
+) -> Model:
+    return Model(name, build, example, units, in_place=False)
+
+
+TWO = {"relu_1": (6,), "relu_2": (6,)}
+FUNCTIONS = {"relu_1": (6,), "relu_2": (6,), "relu_3": (6,), "leakyrelu_1": (6,), "relu_4": (6,)}
+LAYERS = {"act_1": (6,), "act_2": (8,), "act_3": (3,)}
+AXES = {"act1": (6,), "act2": (6,), "act3": (8,)}
+ENCODER = {"layers.0.activation": (16,), "layers.1.activation": (16,)}
+BLOCKS = {f"{block}.relu_{site}": (6,) for block in (0, 1) for site in (1, 2)}
 
 MODELS = [
-    Model("residual block", BasicBlock, lambda: torch.randn(2, 6, 6, 6), {"relu_1": (6,), "relu_2": (6,)}, in_place=False),
-    Model("blocks", lambda: nn.Sequential(BasicBlock(), BasicBlock()), lambda: torch.randn(2, 6, 8, 8),
-          {f"{i}.relu_{k}": (6,) for i in (0, 1) for k in (1, 2)}),
-    Model("prelu at two sites", lambda: BasicBlock(activation=nn.PReLU()), lambda: torch.randn(2, 6, 6, 6), {"relu_1": (6,), "relu_2": (6,)}, in_place=False),
-    Model("shared by blocks", shared_by_blocks, _rows, {"0.act": (5,), "2.act": (5,)}),
-    Model("repeated in sequence", repeated_in_sequence, _rows, {"1": (6,), "3": (7,)}),
-    Model("alias", Alias, _rows, {"first": (7,)}),
-    Model("functional", Functional, lambda: torch.randn(64, 6),
-          {"relu_1": (6,), "relu_2": (6,), "relu_3": (6,), "leakyrelu_1": (6,), "relu_4": (6,)}, in_place=False),
-    Model("in place", InPlace, lambda: torch.randn(64, 6), {"relu_1": (6,), "relu_2": (6,)}, in_place=False),
-    Model("layer loop", LayerLoop, lambda: torch.randn(64, 4), {"act_1": (6,), "act_2": (8,), "act_3": (3,)}, in_place=False),
+    _rewritten("residual block", BasicBlock, _maps(6), TWO),
+    Model("blocks", lambda: nn.Sequential(BasicBlock(), BasicBlock()), _maps(6, 8), BLOCKS),
+    _rewritten("prelu at two sites", lambda: BasicBlock(activation=nn.PReLU()), _maps(6), TWO),
+    Model("shared by blocks", shared_by_blocks, _row(5), {"0.act": (5,), "2.act": (5,)}),
+    Model("repeated in sequence", repeated_in_sequence, _row(5), {"1": (6,), "3": (7,)}),
+    Model("alias", Alias, _row(5), {"first": (7,)}),
+    _rewritten("functional", Functional, _row(6), FUNCTIONS),
+    _rewritten("in place", InPlace, _row(6), TWO),
+    _rewritten("layer loop", LayerLoop, _row(4), LAYERS),
     Model("time loop", TimeLoop, lambda: torch.randn(8, 5, 4), {"act": (6,)}),
-    Model("function as attribute", lambda: Attribute(F.relu), _rows, {"activation": (7,)}),
-    Model("own function as attribute", lambda: Attribute(swish), _rows, {"activation": (7,)}, exact=False),
-    Model("module made in forward", Stranger, _rows, {"relu_1": (7,)}, in_place=False),
-    Model("optional arguments", Optional, lambda: {"x": _rows()}, {"relu_1": (7,)}, in_place=False),
-    Model("mask given", Optional, lambda: (_rows(), torch.rand(64, 7)), {"relu_1": (7,)}, in_place=False),
-    Model("modes", Modes, _rows, {"relu_1": (7,)}, in_place=False),
-    Model("channels first and last", ChannelsLast, lambda: torch.randn(4, 3, 6, 6), {"act1": (6,), "act2": (6,), "act3": (8,)}),
-    Model("shared block", Outer, _rows, {"block.act": (5,)}),
-    Model("torch encoder", encoder, lambda: torch.randn(4, 3, 8), {"layers.0.activation": (16,), "layers.1.activation": (16,)}),
-    Model("piecewise linear", piecewise_linear, _rows, {f"{i}.act": (5,) for i in range(5)}),
-    Model("bounded", bounded, _rows, {f"{i}.act": (5,) for i in range(4)}, exact=False),
-    Model("smooth", smooth, _rows, {f"{i}.act": (5,) for i in range(3)}, exact=False),
-]  # fmt: skip
+    Model("function as attribute", lambda: Attribute(F.relu), _row(5), {"activation": (7,)}),
+    Model("own function", lambda: Attribute(swish), _row(5), {"activation": (7,)}, exact=False),
+    _rewritten("module made in forward", Stranger, _row(5), {"relu_1": (7,)}),
+    _rewritten("optional arguments", Optional, lambda: {"x": torch.randn(64, 5)}, {"relu_1": (7,)}),
+    _rewritten(
+        "mask given", Optional, lambda: (torch.randn(64, 5), torch.rand(64, 7)), {"relu_1": (7,)}
+    ),
+    _rewritten("modes", Modes, _row(5), {"relu_1": (7,)}),
+    Model("channels first and last", ChannelsLast, _maps(3), AXES),
+    Model("shared block", Outer, _row(5), {"block.act": (5,)}),
+    Model("torch encoder", encoder, lambda: torch.randn(4, 3, 8), ENCODER),
+    Model("piecewise linear", piecewise_linear, _row(5), _each(5)),
+    Model("bounded", bounded, _row(5), _each(4), exact=False),
+    Model("smooth", smooth, _row(5), _each(3), exact=False),
+]
