@@ -22,8 +22,9 @@ LEVELS = [
     {"init", "optim"},
     {"curves"},
     {"surgery", "plotting"},
-    {"integrations", "bench"},
+    {"integrations"},
     {"paper"},
+    {"bench"},
     {"cli"},
 ]
 PAPER_LEVELS = [

@@ -3,8 +3,136 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchapl.bench.op import Measurement, Setting
+
+EXAMPLES = """examples:
+  torchapl bench op                                   all shapes; about a quarter of an hour
+  torchapl bench op --quick                           one shape of each kind, no eager forms
+  torchapl bench op --shape 128,96,32,32 --hinges 5 --threads 1
+  torchapl bench op --csv op.csv --plot op.png        with versions and device
+  torchapl bench step                                 whole steps of the paper's networks
+
+Values and gradients are checked first; nothing is timed if they are wrong. Times are compared in
+one process, in turn, as medians of ratios to F.relu with 20 % and 80 % quantiles.
+"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add this sub-command."""
-    subparsers.add_parser("bench", help="time the operator against torch's own activations")
+    parser = subparsers.add_parser(
+        "bench",
+        help="time the operator against torch's own activations",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=("op", "step"))
+    parser.add_argument(
+        "--shape", action="append", type=_shape, metavar="N,C,...", help="instead of the usual ones"
+    )
+    parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=11, help="times each is timed (default 11)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes, no eager APL")
+    parser.add_argument("--peers", action="store_true", help="also other packages' activations")
+    parser.add_argument(
+        "--default-allocator",
+        action="store_true",
+        help="let large tensors be fresh memory each time, whose page faults hide arithmetic",
+    )
+    parser.add_argument("--csv", type=Path, help="write the numbers to this file")
+    parser.add_argument("--plot", type=Path, help="draw ratio against S to this file")
+    parser.set_defaults(run=run)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if len(shape) < 2 or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"a shape looks like 128,96,32,32, got {text!r}")
+    return shape
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check, measure, print; 1 if the operator's values are wrong."""
+    # The profiler that counts memory announces itself on stderr otherwise.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    from torchapl.bench.timing import reuse_memory
+
+    if not args.default_allocator and not reuse_memory():
+        print("note: memory is not reused here, page faults are part of the times", file=sys.stderr)
+    return _step(args) if args.what == "step" else _op(args)
+
+
+def _op(args: argparse.Namespace) -> int:
+    from torchapl.bench import op, record
+
+    shapes = args.shape or (op.SHAPES[1:4] if args.quick else op.SHAPES)
+    settings = list(op.settings(shapes, args.threads))
+    try:
+        for setting in settings:
+            for size in args.hinges:
+                op.check(setting, size, args.device)
+    except RuntimeError as error:
+        print(f"error: nothing was timed: {error}", file=sys.stderr)
+        return 1
+    found: list[Measurement] = []
+    print(f"values and gradients checked for {len(settings)} settings", file=sys.stderr)
+    for index, setting in enumerate(settings, start=1):
+        rows = op.measure(
+            setting,
+            args.hinges,
+            device=args.device,
+            slow=not args.quick,
+            peers=args.peers,
+            rounds=args.rounds,
+        )
+        found += rows
+        print(f"[{index}/{len(settings)}]", file=sys.stderr)
+        _print_setting(setting, rows)
+    if args.csv is not None:
+        record.write_csv(found, args.csv, args.device, reused=not args.default_allocator)
+    if args.plot is not None:
+        record.plot(found, args.plot)
+    return 0
+
+
+def _print_setting(setting: Setting, rows: list[Measurement]) -> None:
+    mode = "forward + backward" if setting.training else "forward"
+    threads = f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
+    print(f"\n{setting.shape} per {setting.units}, {mode}, {threads}")
+    print(f"  {'':14} {'S':>3}  {'ratio to relu':>20} {'ms':>9} {'peak MB':>8} {'saved MB':>8}")
+    for row in rows:
+        spread = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} - {row.ratio.high:.2f})"
+        size = row.hinges or ""
+        print(
+            f"  {row.candidate:14} {size:>3}  {spread:>20} {row.milliseconds:9.3f} "
+            f"{row.peak_bytes / 1e6:8.1f} {row.saved_bytes / 1e6:8.1f}",
+            flush=True,
+        )
+
+
+def _step(args: argparse.Namespace) -> int:
+    from torchapl.bench.step import NETS, measure_step
+
+    print("training steps at batch 100, ratios to the bare step with ReLU")
+    print(f"{'':20} {'threads':>7} {'APL':>20} {'loop with ReLU':>20} {'ReLU ms':>9}")
+    for net in NETS:
+        for threads in args.threads:
+            row = measure_step(net, threads, device=args.device, rounds=args.rounds)
+            cells = [
+                f"{s.median:.3f} ({s.low:.3f} - {s.high:.3f})" for s in (row.apl, row.relu_loop)
+            ]
+            print(
+                f"{net:20} {threads:7} {cells[0]:>20} {cells[1]:>20} {row.milliseconds:9.1f}",
+                flush=True,
+            )
+    return 0

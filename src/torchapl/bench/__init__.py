@@ -1,0 +1,1 @@
+"""Measurements of the operator and of whole training steps."""

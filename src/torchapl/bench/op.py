@@ -1,0 +1,211 @@
+"""The operator against torch's own activations, as ratios to F.relu on the same tensors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchapl import reference
+from torchapl.bench.memory import peak_bytes, saved_bytes
+from torchapl.bench.peers import peer_modules
+from torchapl.bench.timing import Spread, interleaved, ratios, training
+from torchapl.functional import apl
+
+Units = Literal["channel", "unit", "layer"]
+
+SHAPES = (
+    (128, 96, 32, 32),
+    (128, 128, 16, 16),
+    (4096, 300),
+    (100, 274),
+    (32, 197, 768),
+    (64, 8, 224, 224),
+)
+HINGES = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One comparison: a tensor, who owns the curves, forward alone or with backward, threads."""
+
+    shape: tuple[int, ...]
+    units: Units
+    training: bool
+    threads: int
+
+    @property
+    def unit_dim(self) -> int:
+        """Where the units start: the last axis of (B, T, D), else 1."""
+        return 2 if len(self.shape) == 3 else 1
+
+    @property
+    def unit_shape(self) -> tuple[int, ...]:
+        """The shape whose elements have curves of their own."""
+        if self.units == "layer":
+            return ()
+        return self.shape[self.unit_dim :] if self.units == "unit" else (self.shape[self.unit_dim],)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One candidate in one setting."""
+
+    setting: Setting
+    candidate: str
+    hinges: int
+    ratio: Spread
+    # Of this candidate itself, in milliseconds: means little beyond this machine.
+    milliseconds: float
+    peak_bytes: int
+    saved_bytes: int
+
+
+def settings(
+    shapes: Sequence[tuple[int, ...]], threads: Sequence[int], *, inference: bool = True
+) -> Iterator[Setting]:
+    """Yield every combination worth measuring."""
+    for shape, count, train in itertools.product(
+        shapes, threads, (True, False) if inference else (True,)
+    ):
+        # Of a dense layer every unit is a channel.
+        for units in ("channel", "unit") if len(shape) > 3 else ("channel",):
+            yield Setting(shape, units, train, count)  # type: ignore[arg-type]  # of the two names
+
+
+def measure(
+    setting: Setting,
+    hinges: Sequence[int],
+    *,
+    device: str = "cpu",
+    slow: bool = True,
+    peers: bool = False,
+    rounds: int = 11,
+) -> list[Measurement]:
+    """Time all candidates in turn and return their ratios to ReLU.
+
+    Args:
+        setting: What to compare on.
+        hinges: The S of the APL candidates.
+        device: Where.
+        slow: Also time what is known to be slow: the plain formula and its compiled form.
+        peers: Also time learned activations of other packages, where they are installed.
+        rounds: How often every candidate is timed.
+    """
+    torch.set_num_threads(setting.threads)
+    x = torch.randn(setting.shape, device=device)
+    channels = setting.shape[setting.unit_dim]
+    functions: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
+        ("relu", 0): (F.relu, []),
+        ("silu", 0): (F.silu, []),
+        ("gelu", 0): (F.gelu, []),
+    }
+    if setting.unit_dim == 1:
+        # torch's PReLU knows channels at axis 1 alone.
+        weight = torch.full((channels,), 0.25, device=device, requires_grad=True)
+        functions["prelu", 0] = (lambda x: F.prelu(x, weight), [weight])
+    for size in hinges:
+        functions |= _apl_candidates(setting, size, device, slow=slow)
+    if peers:
+        for name, module in peer_modules(channels):
+            functions[name, 0] = (module.to(device), list(module.parameters()))
+    return _time(setting, x, functions, rounds)
+
+
+def _apl_candidates(
+    setting: Setting, size: int, device: str, *, slow: bool
+) -> dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]]:
+    a, b = (
+        (0.3 * torch.randn(size, *setting.unit_shape, device=device)).requires_grad_()
+        for _ in range(2)
+    )
+    place = setting.unit_dim if setting.unit_shape else 0
+
+    def fused(x: Tensor) -> Tensor:
+        return apl(x, a, b, unit_dim=setting.unit_dim)
+
+    def eager(x: Tensor) -> Tensor:
+        return reference.apl(x, a, b, place)
+
+    found: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
+        ("apl", size): (fused, [a, b])
+    }
+    if slow:
+        found["apl eager", size] = (eager, [a, b])
+        found["apl compiled", size] = (torch.compile(eager), [a, b])
+    return found
+
+
+def _time(
+    setting: Setting,
+    x: Tensor,
+    functions: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]],
+    rounds: int,
+) -> list[Measurement]:
+    calls: dict[str, Callable[[], object]] = {}
+    for (name, size), (function, parameters) in functions.items():
+        key = f"{name}/{size}"
+        if setting.training:
+            calls[key] = training(function, x, parameters)
+        else:
+            calls[key] = _inference(function, x)
+    seconds = interleaved(calls, rounds=rounds)
+    found = ratios(seconds, to="relu/0")
+    leaf = x.detach().requires_grad_(setting.training)
+    return [
+        Measurement(
+            setting,
+            name,
+            size,
+            found[f"{name}/{size}"],
+            1000 * sorted(seconds[f"{name}/{size}"])[rounds // 2],
+            peak_bytes(calls[f"{name}/{size}"]) if x.device.type == "cpu" else 0,
+            saved_bytes(lambda function=function: function(leaf)) if setting.training else 0,  # type: ignore[misc]  # mypy cannot infer a default's type
+        )
+        for (name, size), (function, _) in functions.items()
+    ]
+
+
+def _inference(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
+    def call() -> object:
+        with torch.no_grad():
+            return function(x)
+
+    return call
+
+
+def check(setting: Setting, size: int, device: str = "cpu") -> None:
+    """Raise unless the operator's values and gradients are as accurate as eager PyTorch's.
+
+    Speed of wrong numbers is of no interest, so this runs before anything is timed.
+    """
+    generator = torch.Generator().manual_seed(size)
+    # A few rows tell as much about the values as all of them.
+    shape = (min(setting.shape[0], 3), *setting.shape[1:])
+    x = torch.randn(shape, generator=generator)
+    a, b = (torch.randn(size, *setting.unit_shape, generator=generator) for _ in range(2))
+    g = torch.randn(shape, generator=generator)
+    place = setting.unit_dim if setting.unit_shape else 0
+
+    def results(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [t.to(device, dtype).requires_grad_() for t in (x, a, b)]
+        y = function(*leaves)
+        grads = torch.autograd.grad(y, leaves, g.to(device, dtype))
+        return [y.detach(), *grads]
+
+    exact = results(lambda x, a, b: reference.apl(x, a, b, place), torch.float64)
+    eager = results(lambda x, a, b: reference.apl(x, a, b, place), torch.float32)
+    fused = results(lambda x, a, b: apl(x, a, b, unit_dim=setting.unit_dim), torch.float32)
+    names = ("output", "gradient of input", "gradient of slope", "gradient of offset")
+    for name, right, plain, ours in zip(names, exact, eager, fused, strict=True):
+        allowed = 2 * (plain - right).abs().max() + 2**-23 * right.abs().max()
+        error = (ours - right).abs().max()
+        if not error <= allowed:
+            raise RuntimeError(
+                f"{name} is wrong by {error:.3g}, allowed {allowed:.3g}, for {setting}, S={size}"
+            )

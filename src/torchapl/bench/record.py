@@ -1,0 +1,100 @@
+"""Measurements as a CSV file that says where they come from, and as a plot."""
+
+from __future__ import annotations
+
+import csv
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from torchapl.bench.op import Measurement, Setting
+from torchapl.ops.extension import backends
+
+_COLUMNS = (
+    "shape",
+    "units",
+    "mode",
+    "threads",
+    "candidate",
+    "hinges",
+    "ratio_median",
+    "ratio_20",
+    "ratio_80",
+    "milliseconds",
+    "peak_bytes",
+    "saved_bytes",
+    "allocator",
+    "device",
+    "implementation",
+    "torch",
+    "platform",
+)
+
+
+def write_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: bool) -> None:
+    """Write the measurements with device and versions."""
+    hardware = platform.processor() or platform.machine()
+    if device.startswith("cuda"):
+        hardware = torch.cuda.get_device_name(device)
+    served = backends().get(device.split(":")[0])
+    place = (
+        "reusing" if reused else "default",
+        f"{device} {hardware}",
+        "" if served is None else served.implementation,
+        torch.__version__,
+        platform.platform(),
+    )
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        for row in rows:
+            setting = row.setting
+            writer.writerow(
+                (
+                    "x".join(map(str, setting.shape)),
+                    setting.units,
+                    "training" if setting.training else "inference",
+                    setting.threads,
+                    row.candidate,
+                    row.hinges,
+                    *(f"{value:.4f}" for value in row.ratio),
+                    f"{row.milliseconds:.5f}",
+                    row.peak_bytes,
+                    row.saved_bytes,
+                    *place,
+                )
+            )
+
+
+def plot(rows: Sequence[Measurement], path: Path) -> None:
+    """Draw the ratio to ReLU against S for training, a panel for every shape and sharing."""
+    from matplotlib.figure import Figure
+
+    chosen: dict[Setting, list[Measurement]] = {}
+    for row in rows:
+        if row.setting.training:
+            chosen.setdefault(row.setting, []).append(row)
+    threads = {setting.threads for setting in chosen}
+    columns = max(1, len(chosen) // max(1, len(threads)))
+    figure = Figure(figsize=(2.8 * columns, 2.8 * len(threads)), layout="constrained")
+    panels = figure.subplots(len(threads), columns, squeeze=False, sharey=True)
+    ordered = sorted(chosen, key=lambda setting: setting.threads)
+    for axes, setting in zip(panels.flatten(), ordered, strict=False):
+        lines = [row for row in chosen[setting] if row.hinges]
+        for name in dict.fromkeys(row.candidate for row in lines):
+            points = [(row.hinges, row.ratio.median) for row in lines if row.candidate == name]
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        for row in chosen[setting]:
+            if row.candidate in ("silu", "prelu"):
+                axes.axhline(row.ratio.median, linestyle="--", linewidth=0.8, color="grey")
+                axes.annotate(row.candidate, (1, row.ratio.median), fontsize=6)
+        axes.set_yscale("log")
+        axes.set_title(
+            f"{setting.shape}\nper {setting.units}, {setting.threads} threads", fontsize=7
+        )
+        axes.set_xlabel("hinges S", fontsize=7)
+    panels[0, 0].set_ylabel("time / ReLU's", fontsize=7)
+    panels[0, 0].legend(fontsize=6)
+    figure.savefig(path, dpi=160)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchapl.bench import op
+from torchapl.bench.memory import peak_bytes, saved_bytes
+from torchapl.cli import main
+
+TINY = ["--shape", "4,6,5,5", "--threads", "1", "--rounds", "2", "--hinges", "1", "2", "--quick"]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> object:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_prints_ratios_and_writes_csv_and_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, picture = tmp_path / "op.csv", tmp_path / "op.png"
+    assert main(["bench", "op", *TINY, "--csv", str(table), "--plot", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert "(4, 6, 5, 5) per channel, forward + backward, 1 thread" in printed
+    assert "(4, 6, 5, 5) per unit, forward, 1 thread" in printed
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    # Two sharings, with and without backward; relu, silu, gelu, prelu and two APL each.
+    assert len(rows) == 4 * 6
+    assert {float(row["ratio_median"]) for row in rows if row["candidate"] == "relu"} == {1.0}
+    assert all(row["torch"] == torch.__version__ for row in rows)
+    assert picture.stat().st_size > 1000
+
+
+def test_wrong_values_are_not_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = op.apl
+    monkeypatch.setattr(op, "apl", lambda *args, **kwargs: right(*args, **kwargs) * 1.001)
+    assert main(["bench", "op", *TINY]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "nothing was timed: output is wrong by" in captured.err
+
+
+def test_refuses_a_bad_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "op", "--shape", "12,x"])
+    assert "a shape looks like 128,96,32,32, got '12,x'" in capsys.readouterr().err
+
+
+def test_backward_keeps_the_input_and_holds_two_maps() -> None:
+    setting = op.Setting((64, 16, 32, 32), "channel", training=True, threads=1)
+    rows = {row.candidate: row for row in op.measure(setting, [5], slow=False, rounds=2)}
+    bytes_of_map = 4 * 64 * 16 * 32 * 32
+    small = 10_000
+    assert rows["apl"].saved_bytes < bytes_of_map + small
+    assert rows["apl"].peak_bytes < 2 * bytes_of_map + small
+    assert rows["relu"].peak_bytes >= 2 * bytes_of_map
+
+
+def test_saved_bytes_counts_each_storage_once() -> None:
+    x = torch.randn(10, requires_grad=True)
+    assert saved_bytes(lambda: x * x) == 40
+    assert peak_bytes(lambda: x.detach().exp()) == 40
+
+
+@pytest.mark.slow
+def test_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchapl.bench import step
+
+    row = step.measure_step("Higgs DNN, S=2", 1, rounds=2)
+    assert row.apl.median > 0
+    assert row.relu_loop.median > 0
