@@ -11,6 +11,8 @@ from typing import NamedTuple
 RUN = 32
 # Below this length of a run, filling the last tile better no longer pays for shorter runs.
 SHORTEST_CUT = 128
+# A tile that is mostly units has this part of the elements, four to a thread in place of sixteen.
+UNITS_SHARE = 4
 
 
 class Geometry(NamedTuple):
@@ -64,14 +66,15 @@ def collapse(
 def tile_of(geometry: Geometry, elements: int) -> Tile:
     """Cut (outer, units, inner) into tiles of at most ``elements``, a power of two.
 
-    Elements of one unit come first, so that few partial sums are left; but a tile holds runs of memory
-    as long as a cache line, and where a unit has few elements it holds many units.
+    Elements of one unit come first, so that few partial sums are left; but a tile holds runs of
+    memory as long as a cache line, and where a unit has few elements it holds many units.
     """
     inner = _cut(geometry.inner, elements)
     units = min(_power(geometry.units), max(1, RUN // inner))
     outer = min(_power(geometry.outer), elements // (inner * units))
-    units = min(_power(geometry.units), elements // (inner * outer))
-    return Tile(outer, units, inner)
+    # A thread with many units would need the parameters and sums of each in registers.
+    few = elements // UNITS_SHARE // (inner * outer)
+    return Tile(outer, min(_power(geometry.units), max(units, few)), inner)
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -80,7 +83,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def _cut(size: int, most: int) -> int:
-    """Return the power of two whose tiles overhang least (3136 = 24.5 * 128), of equals the larger."""
+    """Return the power of two whose tiles overhang least (128 for 3136), of equals the larger."""
     tile = min(_power(size), most)
     candidates = [tile]
     while candidates[-1] > SHORTEST_CUT:

@@ -24,9 +24,9 @@ from torchapl.reference import compute_dtype
 # 16 float32 or 8 float64 each: x, g and dx of a tile stay in registers.
 THREADS = 256
 TILE_BYTES = 64 * THREADS
-# More hinges are a loop: the compiler fetches the parameters of all unrolled hinges at once, and for
-# ten of them that took 200 registers.
-UNROLLED_HINGES = 5
+# More hinges are a loop: the compiler fetches the parameters of all unrolled hinges at once, and
+# the backward kernel spills from five on.
+UNROLLED_HINGES = 2
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def _sum_both(v, w, UNITS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["outer"])
-def _forward(
+def forward_kernel(
     y_ptr,
     x_ptr,
     a_ptr,
@@ -97,6 +97,7 @@ def _forward(
     UNITS: tl.constexpr,
     INNER: tl.constexpr,
 ):
+    """Evaluate the units on one tile."""
     index, inside, unit, _ = _locate(
         outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
     )
@@ -115,7 +116,7 @@ def _forward(
 
 
 @triton.jit(do_not_specialize=["outer"])
-def _backward(
+def backward_kernel(
     dx_ptr,
     da_ptr,
     db_ptr,
@@ -135,6 +136,7 @@ def _backward(
     UNITS: tl.constexpr,
     INNER: tl.constexpr,
 ):
+    """Compute dx and the partial sums of da and db, (blocks, hinges, units), on one tile."""
     index, inside, unit, block = _locate(
         outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
     )
@@ -182,7 +184,7 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
 
     x = _laid_out_like(output, input)
     a, b = (_flatten(parameter, geometry) for parameter in (slope, offset))
-    _launch(_forward, geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
+    _launch(forward_kernel, geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
     return output
 
 
@@ -219,7 +221,7 @@ def apl_backward(
         x.new_empty(sums, dtype=dtype) if wanted else None for wanted in output_mask[1:]
     )
     results = (dx if output_mask[0] else None, partial_da, partial_db)
-    _launch(_backward, geometry, dtype, len(slope), (*results, g, x, a, b))
+    _launch(backward_kernel, geometry, dtype, len(slope), (*results, g, x, a, b))
     return dx, _unflatten(partial_da, slope, geometry), _unflatten(partial_db, offset, geometry)
 
 
@@ -254,7 +256,35 @@ def _unflatten(partial: Tensor | None, parameter: Tensor, geometry: Geometry) ->
     shape = [parameter.shape[1 + axis] for axis in geometry.unit_order]
     axes = [1 + axis for axis in inverse(geometry.unit_order)]
     gradient = total.view(len(parameter), *shape).permute(0, *axes)
-    return gradient.to(parameter.dtype, memory_format=torch.contiguous_format)
+    return gradient.to(parameter.dtype).contiguous()
+
+
+def launch_settings(
+    geometry: Geometry, dtype: torch.dtype, hinges: int, hip: bool
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of programs and every argument of a launch but its tensors."""
+    tile = _tile(geometry, dtype)
+    outer_blocks, unit_blocks, inner_blocks = tile.blocks(geometry)
+    # A small tile gets fewer threads, four elements for each.
+    threads = min(THREADS, math.prod(tile) // 4)
+    settings = {
+        "outer": geometry.outer,
+        "units": geometry.units,
+        "inner": geometry.inner,
+        "unit_blocks": unit_blocks,
+        "inner_blocks": inner_blocks,
+        "HINGES": hinges,
+        "UNROLL": hinges if hinges <= UNROLLED_HINGES else 1,
+        "COMPUTE": tl.float64 if dtype == torch.float64 else tl.float32,
+        "OUTER": tile.outer,
+        "UNITS": tile.units,
+        "INNER": tile.inner,
+        "num_warps": max(1, threads // (64 if hip else 32)),
+    }
+    if not hip:
+        # Left alone, NVIDIA's assembler spills a few bytes for the sake of occupancy.
+        settings["maxnreg"] = 32768 // THREADS
+    return outer_blocks * unit_blocks * inner_blocks, settings
 
 
 def _launch(
@@ -264,23 +294,7 @@ def _launch(
     hinges: int,
     tensors: Sequence[Tensor | None],
 ) -> None:
-    tile = _tile(geometry, dtype)
-    outer_blocks, unit_blocks, inner_blocks = tile.blocks(geometry)
-    warp = 64 if torch.version.hip else 32
-    # A tile that is not full gets fewer threads, four elements for each.
-    threads = min(THREADS, math.prod(tile) // 4)
+    programs, settings = launch_settings(geometry, dtype, hinges, hip=torch.version.hip is not None)
     with torch.cuda.device_of(tensors[-1]):
-        # One axis: the others end at 65535.
-        kernel[(outer_blocks * unit_blocks * inner_blocks,)](
-            *tensors,
-            *geometry[:3],
-            unit_blocks,
-            inner_blocks,
-            HINGES=hinges,
-            UNROLL=hinges if hinges <= UNROLLED_HINGES else 1,
-            COMPUTE=tl.float64 if dtype == torch.float64 else tl.float32,
-            OUTER=tile.outer,
-            UNITS=tile.units,
-            INNER=tile.inner,
-            num_warps=max(1, threads // warp),
-        )
+        # All on one axis of the grid: the other two end at 65535.
+        kernel[(programs,)](*tensors, **settings)

@@ -1,0 +1,153 @@
+"""Compile the GPU kernels ahead of time and read the generated code; needs no GPU.
+
+$ python benchmarks/triton_codegen.py      # a table: registers / spilled bytes
+$ python benchmarks/triton_codegen.py --target sm_90 --hinges 1 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
+from triton.compiler import ASTSource
+
+from torchapl.ops import triton as kernels
+from torchapl.ops.geometry import Geometry
+
+TARGETS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+KERNELS = {"forward": kernels.forward_kernel, "backward": kernels.backward_kernel}
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
+}
+GEOMETRIES = {
+    "inner > 1": Geometry(128, 96, 1024, (0,)),
+    "inner = 1": Geometry(128, 98304, 1, (0,)),
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+MAPS = ("y_ptr", "x_ptr", "g_ptr", "dx_ptr")
+
+
+@dataclass(frozen=True)
+class Code:
+    """One compiled kernel and what its assembler says about it."""
+
+    ir: str
+    assembly: str
+    tile: tuple[int, int]
+    registers: int
+    spilled: int
+
+
+def compile_kernel(
+    kernel: str,
+    dtype: torch.dtype,
+    hinges: int,
+    geometry: Geometry,
+    target: str,
+    unwanted: tuple[str, ...] = (),
+) -> Code:
+    """Compile as a launch with these sizes would, with aligned tensors and float32 parameters."""
+    function, gpu = KERNELS[kernel], TARGETS[target]
+    compute = torch.promote_types(dtype, torch.float32)
+    hip = gpu.backend == "hip"
+    _, settings = kernels.launch_settings(geometry, compute, hinges, hip)
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    attributes: dict[tuple[int], list[list[Any]]] = {}
+    for place, name in enumerate(function.arg_names):
+        value = settings.get(name)
+        if name in unwanted or name.isupper() or (value == 1 and name != "outer"):
+            signature[name], constants[name] = "constexpr", value
+            continue
+        if name.endswith("_ptr"):
+            signature[name] = f"*{NAMES[dtype if name in MAPS else compute]}"
+        else:
+            signature[name] = "i32" if value < 2**31 else "i64"
+        if name.endswith("_ptr") or (value % 16 == 0 and name != "outer"):
+            attributes[(place,)] = [["tt.divisibility", 16]]
+
+    source = ASTSource(function, signature, constants, attributes)
+    options = {name: settings[name] for name in ("num_warps", "maxnreg") if name in settings}
+    asm = triton.compile(source, target=gpu, options=options).asm
+    tile = (settings["UNITS"], settings["OUTER"] * settings["INNER"])
+    assembly = asm["amdgcn" if hip else "ptx"]
+    read = _read_amdgcn(assembly) if hip else _read_ptx(assembly, gpu)
+    return Code(asm["ttgir"], assembly, tile, *read)
+
+
+def _read_ptx(ptx: str, gpu: GPUTarget) -> tuple[int, int]:
+    """Return registers and bytes on the stack, from NVIDIA's assembler."""
+    ptxas = Path(get_ptxas(gpu.arch).path)
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        arch = f"--gpu-name={sm_arch_from_capability(gpu.arch)}"
+        said = _run(ptxas, "-v", arch, source, "-o", binary)
+    spills = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", said)
+    registers = re.search(r"Used (\d+) registers", said)
+    if not registers or len(spills) != 3:
+        raise RuntimeError(f"ptxas said nothing about registers: {said}")
+    return int(registers[1]), sum(map(int, spills))
+
+
+def _read_amdgcn(assembly: str) -> tuple[int, int]:
+    def field(name: str) -> int:
+        return int(re.findall(rf"\.{name}:\s+(\d+)", assembly)[0])
+
+    spilled = sum(
+        field(name)
+        for name in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size")
+    )
+    return field("vgpr_count"), spilled
+
+
+def _run(*command: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--hinges", nargs="+", type=int, default=[1, 2, 5, 10])
+    chosen = parser.parse_args()
+    print("| kernel | pattern | dtype | S |", " | ".join(chosen.target), "|")
+    print("|---" * (4 + len(chosen.target)) + "|")
+    for kernel in KERNELS:
+        for pattern, geometry in GEOMETRIES.items():
+            for dtype in chosen.dtype:
+                for hinges in chosen.hinges:
+                    cells = []
+                    for target in chosen.target:
+                        code = compile_kernel(kernel, DTYPES[dtype], hinges, geometry, target)
+                        cells.append(f"{code.registers} / {code.spilled}")
+                    row = (kernel, pattern, dtype, hinges, *cells)
+                    print("|", " | ".join(map(str, row)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What the compiler makes of the GPU kernels, read from the code it generates; needs no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torchapl.ops.geometry import Geometry
+
+PATTERNS = {"inner > 1": Geometry(128, 96, 1024, (0,)), "inner = 1": Geometry(128, 98304, 1, (0,))}
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+BITS = {torch.float32: 32, torch.bfloat16: 16, torch.float16: 16, torch.float64: 64}
+
+
+def _default_run(target: str, dtype: torch.dtype, hinges: int) -> bool:
+    """Choose the hardest on every target, and every dtype and number of hinges at least once."""
+    return (dtype, hinges) == (torch.bfloat16, 10) or (target, dtype, hinges) in {
+        ("sm_80", torch.float64, 10),
+        ("sm_90", torch.float16, 2),
+        ("sm_100", torch.float32, 5),
+        ("gfx942", torch.float32, 1),
+    }
+
+
+CHOICES = [
+    pytest.param(
+        target,
+        dtype,
+        hinges,
+        id=f"{target}-{str(dtype).removeprefix('torch.')}-{hinges}",
+        marks=[] if _default_run(target, dtype, hinges) else [pytest.mark.slow],
+    )
+    for target in TARGETS
+    for dtype in BITS
+    for hinges in (1, 2, 5, 10)
+]
+
+
+@pytest.fixture(scope="module")
+def codegen(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("TRITON_INTERPRET=1: kernels are interpreted and not compiled")
+    path = Path(__file__).parents[1] / "benchmarks" / "triton_codegen.py"
+    spec = importlib.util.spec_from_file_location("triton_codegen", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses looks its module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def tile_accesses(code, operation: str) -> int:
+    """Count the loads or stores of a whole tile; those of parameters are smaller."""
+    units, elements = code.tile
+    return len(re.findall(rf"tt\.{operation} .*tensor<{units}x{elements}x!tt\.ptr", code.ir))
+
+
+def ptx_bytes(code, operation: str) -> list[int]:
+    """Return the bytes of each global load (ld) or store (st) that one thread makes."""
+    found = re.findall(rf"\b{operation}\.global\S*?(?:\.v(\d))?\.b(\d+)", code.assembly)
+    return [int(vector or 1) * int(bits) // 8 for vector, bits in found]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("target", "dtype", "hinges"), CHOICES)
+def test_maps_move_once_and_nothing_spills(codegen, target, dtype, hinges, pattern):
+    for kernel, loads in (("forward", 1), ("backward", 2)):
+        code = codegen.compile_kernel(kernel, dtype, hinges, PATTERNS[pattern], target)
+        assert tile_accesses(code, "load") == loads
+        assert tile_accesses(code, "store") == 1
+        assert code.spilled == 0
+        assert ".local" not in code.assembly
+        assert "scratch_" not in code.assembly
+        assert "atom" not in code.assembly
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("sm_80", torch.float32), ("sm_100", torch.bfloat16)], ids=str
+)
+def test_bytes_of_one_thread(codegen, target, dtype):
+    # In the assembly too: 16 elements of each map in whole 16-byte accesses, and two parameters.
+    tile = 16 * BITS[dtype] // 8
+    geometry = PATTERNS["inner > 1"]
+    for kernel, loads in (("forward", 1), ("backward", 2)):
+        code = codegen.compile_kernel(kernel, dtype, 1, geometry, target)
+        stored = [size for size in ptx_bytes(code, "st") if size == 16]
+        assert sum(stored) == tile
+        assert sorted(ptx_bytes(code, "ld")) == [4, 4] + [16] * (loads * tile // 16)
+
+
+def test_gradients_nobody_asked_for_cost_nothing(codegen):
+    geometry = PATTERNS["inner > 1"]
+
+    def stores(*unwanted: str) -> list[int]:
+        code = codegen.compile_kernel("backward", torch.float32, 2, geometry, "sm_80", unwanted)
+        return sorted(ptx_bytes(code, "st"))
+
+    assert stores() == [4, 4, 4, 4, 16, 16, 16, 16]
+    assert stores("da_ptr", "db_ptr") == [16, 16, 16, 16]
+    assert stores("dx_ptr", "db_ptr") == [4, 4]
+    assert stores("dx_ptr", "da_ptr") == [4, 4]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("kernel", ["forward", "backward"])
+def test_addresses_have_64_bits(codegen, kernel, pattern):
+    code = codegen.compile_kernel(kernel, torch.float32, 2, PATTERNS[pattern], "sm_80")
+    offsets = re.findall(r"tt\.addptr .* : \S+(?:, #\w+>)?, (\S+)", code.ir)
+    assert offsets
+    assert all("i64" in offset for offset in offsets), offsets
+    # A product of sizes and positions would overflow before it is widened.
+    narrow = re.findall(r"arith\.muli .* : .*i32.*", code.ir)
+    assert not narrow
+
+
+def test_odd_sizes_do_not_spill(codegen):
+    # Neither aligned nor a power of two: single elements and a mask for each.
+    for geometry in (
+        Geometry(37, 301, 1, (0,)),
+        Geometry(37, 5, 3137, (0,)),
+        Geometry(3, 999, 7, (0,)),
+    ):
+        for target in ("sm_80", "gfx942"):
+            code = codegen.compile_kernel("backward", torch.bfloat16, 5, geometry, target)
+            assert code.spilled == 0
