@@ -148,8 +148,8 @@ def read(folder: Path, batch: int) -> None:
         seen += len(labels)
     own = seen / (time.perf_counter() - begin)
     print(
-        f"read  {seen:>11,} rows, batch {batch:5}: {own:11,.0f} events/s, {own / bare:.2f} of the raw "
-        f"read's {bare:,.0f}; memory {before:.0f} -> {peak_megabytes():.0f} MB",
+        f"read  {seen:>11,} rows, batch {batch:5}: {own:11,.0f} events/s, {own / bare:.2f} of the "
+        f"raw read's {bare:,.0f}; memory {before:.0f} -> {peak_megabytes():.0f} MB",
         flush=True,
     )
 

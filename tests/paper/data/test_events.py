@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -187,3 +189,57 @@ def test_a_column_without_a_value() -> None:
         fit(Statistics.of(rows), ["eta", "pt"], "standard")
     with pytest.raises(ValueError, match="must be one of physics, standard; got 'zca'"):
         fit(Statistics.of(rows), ["eta", "pt"], "zca")
+
+
+_MEMORY = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import torch
+from torchapl.paper.data import EventStoreWriter
+from torchapl.paper.data.batches import Slicing
+from torchapl.paper.data.convert import convert
+from torchapl.paper.data.events import EventBatches
+from torchapl.paper.data.standardise import fit
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+folder, rows = Path(sys.argv[1]), int(sys.argv[2])
+random = np.random.default_rng(0)
+table = np.lib.format.open_memmap(
+    folder / "t.npy", mode="w+", dtype=np.float32, shape=(rows, 26)
+)
+for first in range(0, rows, 65_536):
+    piece = random.standard_normal(table[first : first + 65_536].shape, dtype=np.float32)
+    piece[:, 0] = piece[:, 0] > 0
+    table[first : first + 65_536] = piece
+    table.flush()
+    table._mmap.madvise(4)
+del table
+before = peak()
+store = convert(folder / "t.npy", "htautau", folder / "t.events")
+converted = peak()
+scale = fit(store.statistics(), store.features, "physics")
+seen = 0
+batches = EventBatches(store, 26, 0, rows, Slicing(1000), scale, 0, "cpu", 1024, 64)
+for _, labels in batches.epoch(0):
+    seen += len(labels)
+print(seen, before, converted, peak())
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
+    """Convert and read 3 million events, 312 MB, within a few windows of 7 MB."""
+    rows = 3_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", _MEMORY, str(tmp_path), str(rows)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seen, before, converted, after = map(float, done.stdout.split())
+    assert seen == rows
+    assert converted - before < 120
+    assert after - converted < 80
