@@ -2,8 +2,8 @@
 
     python benchmarks/nin_stability.py --data DIR --preprocessing mean-image --activation apl:2
 
-DIR holds cifar-10-batches-bin. Prints one line per ten iterations: loss (mean of the ten), largest gradient,
-largest logit and the share of first-block units that are 0 for every image of the batch.
+DIR holds cifar-10-batches-bin. Prints one line per ten iterations: loss (mean of the ten), largest
+gradient, largest logit and the share of first-block units that are 0 for every image of the batch.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_any_activation(name, activation):
 
 @pytest.mark.parametrize("name", OWN_UNITS)
 def test_networks_with_units_of_their_own_refuse_another_activation(name):
-    with pytest.raises(ValueError, match="has units of its own.*got apl:2"):
+    with pytest.raises(ValueError, match=r"has units of its own.*got apl:2"):
         small(name, "apl:2")
 
 
@@ -89,7 +89,7 @@ def test_every_trainable_parameter_has_a_gradient_and_a_multiplier(name):
 @pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
 def test_every_network_learns_a_batch_by_heart(name):
     images, labels = torch.randn(8, 3, 12, 12), torch.arange(8) % 4
-    net = small(name)
+    net = small(name, width=0.06)
     # The authors' small initial weights need hundreds of iterations to grow; start higher here.
     for entry in net.parameter_multipliers():
         if entry.kind == "weight":
@@ -97,7 +97,7 @@ def test_every_network_learns_a_batch_by_heart(name):
     for module in net.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    optimizer = torch.optim.Adam([entry.parameter for entry in net.parameter_multipliers()], 0.02)
+    optimizer = torch.optim.Adam([entry.parameter for entry in net.parameter_multipliers()], 0.005)
     losses = []
     for step in range(30):
         loss = F.cross_entropy(net(images), labels)
@@ -137,7 +137,7 @@ def test_dtype_and_channels_last(name, dtype):
 
 
 def test_build_suggests_the_nearest_name():
-    with pytest.raises(ValueError, match="unknown network 'cifar_cnn', did you mean 'cifar-cnn'?"):
+    with pytest.raises(ValueError, match=r"'cifar_cnn', did you mean 'cifar-cnn'\?"):
         small("cifar_cnn")
     with pytest.raises(ValueError, match="choose from cifar-cnn"):
         small("zzz")

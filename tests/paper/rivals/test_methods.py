@@ -56,7 +56,7 @@ def test_companions_name_mistakes():
     companions = Companions([(6,)], num_classes=2)
     with pytest.raises(ValueError, match="maps must be 1 tensors, got 0"):
         companions([])
-    with pytest.raises(ValueError, match="progress must be from 0 to 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"progress must be from 0 to 1, got 1\.5"):
         companions.loss(companions([torch.randn(1, 6)]), torch.tensor([0]), 1.5)
     with pytest.raises(ValueError, match="at least one map"):
         Companions([], num_classes=2)

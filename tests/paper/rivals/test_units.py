@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import lay_out
 from torch import nn
 
+from cases import lay_out
 from torchapl.paper.rivals import ChannelOut, Maxout, Probout, channel_out, maxout, probout
 from torchapl.paper.rivals.maxout import _operator, reference
 
@@ -206,7 +206,7 @@ def test_mistakes_are_named(unit):
         unit(2)(torch.randn(3, 7))
     with pytest.raises(ValueError, match=r"dim=1 is not an axis of an input of shape \(4,\)"):
         unit(2)(torch.randn(4))
-    with pytest.raises(TypeError, match="floating dtype, got torch.int64"):
+    with pytest.raises(TypeError, match=r"floating dtype, got torch\.int64"):
         unit(2)(torch.ones(2, 4, dtype=torch.int64))
     with pytest.raises(TypeError, match="input must be a tensor, got list"):
         unit(2)([1.0])

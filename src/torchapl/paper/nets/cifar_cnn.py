@@ -38,7 +38,7 @@ class CifarCNN(Net):
         second_pool: Pool = "average",
     ) -> None:
         super().__init__()
-        layers = Layers(input_shape)
+        layers = Layers(input_shape, width)
         stages: tuple[tuple[int, float, Pool, float], ...] = (
             # channels, initial std, pooling, dropout after it
             (96, 1e-4, "max", 0.25),

@@ -38,7 +38,7 @@ class DropoutCNN(Net):
         width: float = 1.0,
     ) -> None:
         super().__init__()
-        layers = Layers(input_shape)
+        layers = Layers(input_shape, width)
         layers.dropout("drop0", 0.1)
         for index, (channels, dropout) in enumerate(((96, 0.25), (128, 0.25), (256, 0.5)), start=1):
             layers.conv(f"conv{index}", scaled(channels, width), 5, padding=2)

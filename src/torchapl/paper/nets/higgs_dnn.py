@@ -37,7 +37,7 @@ class HiggsDNN(Net):
         width: float = 1.0,
     ) -> None:
         super().__init__()
-        layers = Layers(input_shape)
+        layers = Layers(input_shape, width)
         for index in range(1, 8):
             layers.linear(f"fc{index}", scaled(274, width), std=0.1)
             layers.activation(f"act{index}", activation)

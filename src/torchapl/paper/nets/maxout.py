@@ -55,7 +55,7 @@ class MaxoutNet(Net):
                 f"{type(self).__name__} has units of its own, activation must be left at relu, "
                 f"got {activation}"
             )
-        layers = Layers(input_shape)
+        layers = Layers(input_shape, width)
         self.bounds: dict[str, float] = {}
         layers.dropout("drop0", 0.2)
         for index, (size, pieces, kernel, padding, window, stride, bound) in enumerate(
@@ -75,7 +75,8 @@ class MaxoutNet(Net):
         self.map_shapes = layers.shapes
         self.layers = layers.sequential()
         for name in self.bounds:
-            nn.init.uniform_(self.layers.get_parameter(f"{name}.weight"), -_START, _START)
+            bound = _START if name == "conv1" else _START * width**-0.5
+            nn.init.uniform_(self.layers.get_parameter(f"{name}.weight"), -bound, bound)
 
     def _add_unit(self, layers: Layers, index: int, pieces: int) -> None:
         channels = layers.shape[0] if self.keeps_channels else layers.shape[0] // pieces

@@ -38,7 +38,7 @@ class NIN(Net):
         second_pool: Pool = "average",
     ) -> None:
         super().__init__()
-        layers = Layers(input_shape)
+        layers = Layers(input_shape, width)
         blocks: tuple[tuple[int, tuple[int, int, int], Pool | None], ...] = (
             # side of the first kernel, channels, pooling
             (5, (192, 160, 96), "max"),
