@@ -62,7 +62,7 @@ class RunResult:
             "overrides": list(self.overrides),
             **self.metrics,
             "n_parameters": self.n_parameters,
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
             "epochs": self.epochs,
             "error": self.error,
             **self.environment,

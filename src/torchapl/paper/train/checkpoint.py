@@ -59,6 +59,8 @@ def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Json]] |
         content = path.read_bytes()
         if _digest(content) != path.name.split(".")[-2]:
             warnings.warn(f"{path} is damaged, going back to the one before it", stacklevel=2)
+            # It must not count as one of those to keep.
+            path.unlink()
             continue
         return safetensors.torch.load(content), _facts(content)
     return None

@@ -239,7 +239,7 @@ class Run:
             numbers,
             overrides=self.overrides,
             n_parameters=sum(parameter.numel() for parameter in trainer.net.parameters()),
-            seconds=position.seconds + time.monotonic() - self.mark,
+            seconds=round(position.seconds + time.monotonic() - self.mark, 3),
             epochs=position.epoch,
             error=error,
             environment=environment(trainer.device) | {"processes": self.world.size},

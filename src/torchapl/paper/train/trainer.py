@@ -58,13 +58,15 @@ class Position:
 
 @torch.no_grad()
 def start_by_fan_in_(net: nn.Module) -> None:
-    """Start all weights as N(0, 2 / fan-in), the last layer's a tenth of that, and biases at 0."""
+    """Start all weights as N(0, 2 / fan-in), a last linear layer's smaller, and biases at 0."""
     layers = [module for module in net.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     for layer in layers:
         nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
         if layer.bias is not None:
             layer.bias.zero_()
-    layers[-1].weight.mul_(0.1)
+    # Logits near 0 at the start; the logits of NIN are a convolution with an activation after it.
+    if isinstance(layers[-1], nn.Linear):
+        layers[-1].weight.mul_(0.1)
 
 
 class Trainer:
