@@ -104,17 +104,22 @@ def fit(
         True
     """
     _check_arguments(num_hinges, interval, norm, tolerance)
-    x, y = _sample(function, interval, num_hinges)
     plain = _approaches_x(function, interval) if affine is None else not affine
-    uniform = _uniform(x, y, num_hinges, plain)
-    knots, slopes, intercept = (
-        uniform if norm == "uniform" else _squares(x, y, num_hinges, plain, uniform.knots)
+
+    def target(x: Tensor) -> Tensor:
+        # Less max(0, x) a plain unit is the sum of its hinges.
+        return _values(function, x) - (x.clamp(min=0) if plain else 0.0)
+
+    pieces = _uniform(target, interval, num_hinges, plain)
+    if norm == "squares":
+        pieces = _squares(target, interval, num_hinges, plain, pieces.knots)
+    knots, slopes = _without_rounding(
+        pieces, interval, float(target(_grid(interval, 101)).abs().max())
     )
-    knots, slopes = _without_rounding(knots, slopes, x, y)
     if plain:
         form = AffineForm(slopes.diff(), knots, 1.0, 0.0, 0.0, 0.0)
     else:
-        form = affine_form(knots, slopes, intercept)
+        form = affine_form(knots, slopes, pieces.intercept)
     form = with_spare_hinges(form, num_hinges, interval)
     max_error, rms_error = _errors(function, form, interval)
     if tolerance is not None and max_error > tolerance:
@@ -132,15 +137,17 @@ class _Pieces(NamedTuple):
     slopes: Tensor
     intercept: float
 
+    def evaluate(self, x: Tensor) -> Tensor:
+        bends = (self.slopes.diff() * (self.knots - x[:, None]).clamp(min=0)).sum(-1)
+        return self.slopes[-1] * x + self.intercept + bends
 
-def _sample(
-    function: ScalarFunction, interval: tuple[float, float], num_hinges: int
-) -> tuple[Tensor, Tensor]:
-    x = torch.linspace(*interval, max(2049, 64 * num_hinges + 1), dtype=torch.float64)
+
+def _grid(interval: tuple[float, float], count: int) -> Tensor:
+    x = torch.linspace(*interval, count, dtype=torch.float64)
     if interval[0] < 0 < interval[1]:
         # The unit's own kink is at 0: the error may be largest there.
         x[x.abs().argmin()] = 0.0
-    return x, _values(function, x)
+    return x
 
 
 def _values(function: ScalarFunction, x: Tensor) -> Tensor:
@@ -165,21 +172,47 @@ def _approaches_x(function: ScalarFunction, interval: tuple[float, float]) -> bo
         return bool(((function(far) - far).abs() <= 1e-3 * width).all())
 
 
-def _uniform(x: Tensor, y: Tensor, num_hinges: int, plain: bool) -> _Pieces:
+def _uniform(
+    target: ScalarFunction, interval: tuple[float, float], num_hinges: int, plain: bool
+) -> _Pieces:
+    x = _grid(interval, max(2049, 64 * num_hinges + 1))
+    y = target(x)
+    size = float(y.abs().max())
+    # Few samples bound the error from below, and are enough for a function that is piecewise
+    # linear itself.
+    low, lines = _best_lines(x[::16], y[::16], num_hinges, (0.0, size), plain, between=False)
+    pieces = _pieces(lines)
+    if float((y - pieces.evaluate(x)).abs().max()) <= 1e-11 * size:
+        return pieces
+    bounds = (0.999 * low, max(1.01 * low, 1e-9 * size))
+    _, lines = _best_lines(x, y, num_hinges, bounds, plain, between=True)
+    return _pieces(lines)
+
+
+def _best_lines(
+    x: Tensor,
+    y: Tensor,
+    num_hinges: int,
+    bounds: tuple[float, float],
+    plain: bool,
+    *,
+    between: bool,
+) -> tuple[float, list[tube.Line]]:
     if not plain:
-        _, lines = tube.best_lines(x.tolist(), y.tolist(), links=num_hinges + 2)
-        return _pieces(lines)
+        links = num_hinges + 2
+        return tube.best_lines(x.tolist(), y.tolist(), links=links, bounds=bounds, between=between)
     # Less max(0, x) the unit is 0 on the right. There, mirrored, begins the way through the tube,
     # with a gate far outside that keeps the first hinge within reach.
-    rest = y - x.clamp(min=0)
     far = x[-1] + REACH * (x[-1] - x[0])
-    _, lines = tube.best_lines(
+    error, lines = tube.best_lines(
         torch.cat([-far[None], -x.flip(0)]).tolist(),
-        torch.cat([rest.new_zeros(1), rest.flip(0)]).tolist(),
+        torch.cat([y.new_zeros(1), y.flip(0)]).tolist(),
         links=num_hinges + 1,
+        bounds=bounds,
+        between=between,
         start=tube.Line(0.0, 0.0),
     )
-    return _pieces([tube.Line(-slope, intercept) for slope, intercept in reversed(lines)])
+    return error, [tube.Line(-slope, intercept) for slope, intercept in reversed(lines)]
 
 
 def _pieces(lines: list[tube.Line]) -> _Pieces:
@@ -188,8 +221,16 @@ def _pieces(lines: list[tube.Line]) -> _Pieces:
     return _Pieces(_double(knots), _double(slopes), lines[-1].intercept)
 
 
-def _squares(x: Tensor, y: Tensor, num_hinges: int, plain: bool, start: Tensor) -> _Pieces:
-    low, high = float(x[0]), float(x[-1])
+def _squares(
+    target: ScalarFunction,
+    interval: tuple[float, float],
+    num_hinges: int,
+    plain: bool,
+    start: Tensor,
+) -> _Pieces:
+    x = _grid(interval, max(2049, 64 * num_hinges + 1))
+    y = target(x)
+    low, high = interval
     width = high - low
 
     def basis(knots: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,23 +241,23 @@ def _squares(x: Tensor, y: Tensor, num_hinges: int, plain: bool, start: Tensor) 
         return torch.cat([torch.ones_like(x)[:, None], x[:, None], hinges], 1), active
 
     count = num_hinges if plain else num_hinges + 1
-    target = y - x.clamp(min=0) if plain else y
-    starts = squares.starts(x, target, count)
+    starts = squares.starts(x, y, count)
     if start.numel() == count:
         starts.append(start)
-    knots = squares.best_knots(
-        x, target, starts, basis, (low, high + REACH * width if plain else high)
-    )
-    heights = squares.solve(basis(knots)[0], target)
+    knots = squares.best_knots(x, y, starts, basis, (low, high + REACH * width if plain else high))
+    heights = squares.solve(basis(knots)[0], y)
     jumps = heights[-count:]
     intercept, right = (0.0, 0.0) if plain else (float(heights[0]), float(heights[1]))
     slopes = right - torch.cat([jumps.flip(0).cumsum(0).flip(0), jumps.new_zeros(1)])
     return _Pieces(knots, slopes, intercept)
 
 
-def _without_rounding(knots: Tensor, slopes: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _without_rounding(
+    pieces: _Pieces, interval: tuple[float, float], size: float
+) -> tuple[Tensor, Tensor]:
     """Drop kinks, and a right slope, that are rounding alone: the affine form divides by them."""
-    negligible = 1e-12 * y.abs().max() / (x[-1] - x[0])
+    knots, slopes = pieces.knots, pieces.slopes
+    negligible = 1e-12 * size / (interval[1] - interval[0])
     jumps = slopes.diff()
     kept = jumps.abs() > negligible
     right = torch.where(slopes[-1:].abs() > negligible, slopes[-1:], 0.0)
@@ -228,7 +269,7 @@ def _errors(
     function: ScalarFunction, form: AffineForm, interval: tuple[float, float]
 ) -> tuple[float, float]:
     low, high = interval
-    even = torch.linspace(low, high, 20_001, dtype=torch.float64)
+    even = _grid(interval, 20_001)
     difference = _values(function, even) - form.evaluate(even)
     kinks = torch.cat([form.offset, form.offset.new_zeros(1)]) + form.center
     kinks = kinks.clamp(low, high)

@@ -193,7 +193,7 @@ def _simplify_layer(
     center, scale = 0.0, 1.0
     if isinstance(unit, AffineAPL):
         center, scale = float(unit.center), abs(float(unit.scale)) or 1.0
-    a, b = (p.detach().double().flatten(1) for p in (inner.slope, inner.offset))
+    a, b = (p.detach().double().reshape(inner.num_hinges, -1) for p in (inner.slope, inner.offset))
     a, b, spent = reduce_hinges(
         a, b, (low - center).flatten(), (high - center).flatten(), tolerance / scale
     )

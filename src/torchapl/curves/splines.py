@@ -197,7 +197,9 @@ def _check_on_grid(kinks: Kinks, grid: Tensor) -> None:
 def _unit(a: Tensor, b: Tensor, spline: LinearSpline) -> APL:
     shape = tuple(a.shape[1:])
     everywhere = a.new_full((a[0].numel(),), torch.inf)
-    a, b, _ = reduce_hinges(a.flatten(1), b.flatten(1), -everywhere, everywhere, 0.0)
+    a, b, _ = reduce_hinges(
+        a.reshape(len(a), -1), b.reshape(len(b), -1), -everywhere, everywhere, 0.0
+    )
     needed = max(int((a != 0).sum(0).max()) if a.numel() else 0, 1)
     unit = APL(
         shape,

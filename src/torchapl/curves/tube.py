@@ -7,7 +7,7 @@ then gives the smallest error for a number of links, a global optimum and not on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 Points = Sequence[float]
@@ -20,41 +20,62 @@ class Line(NamedTuple):
     intercept: float
 
 
+class _From(NamedTuple):
+    """Where the constraints of one side begin: at a gate, and at a point before it if given."""
+
+    gate: int
+    point: tuple[float, float] | None = None
+
+
 def fewest_links(
-    x: Points, lower: Points, upper: Points, *, limit: int, start: Line | None = None
+    x: Points,
+    lower: Points,
+    upper: Points,
+    *,
+    limit: int,
+    between: bool = True,
+    start: Line | None = None,
 ) -> list[Line] | None:
     """Return the fewest lines that pass all gates in order; None if that takes more than ``limit``.
-
-    Consecutive lines cross between the gates where the one is left for the other.
 
     Args:
         x: Positions of the gates, ascending.
         lower: Lower ends of the gates.
         upper: Upper ends.
         limit: How many lines are allowed.
+        between: Whether also between the gates consecutive lines have to cross inside the tube,
+            which is straight there.
         start: A line that has to be the first one, if given.
     """
     lines: list[Line] = []
-    low_from = up_from = 0
+    low = up = _From(0)
     if start is not None:
         lines.append(start)
-        outside = _first_missed(x, lower, upper, start)
-        if outside == len(x):
+        j = _first_missed(x, lower, upper, start)
+        if j == len(x):
             return lines
-        if start.slope * x[outside] + start.intercept < lower[outside]:
-            low_from = outside
+        if start.slope * x[j] + start.intercept < lower[j]:
+            low = _From(j, _exit(start, x, lower, j, _From(0)))
         else:
-            up_from = outside
+            up = _From(j, _exit(start, x, upper, j, _From(0)))
     while len(lines) < limit:
-        line, low_from, up_from = _longest_line(x, lower, upper, low_from, up_from)
+        if not between:
+            low, up = _From(low.gate), _From(up.gate)
+        line, low, up = _longest_line(x, lower, upper, low, up)
         lines.append(line)
-        if min(low_from, up_from) == len(x):
+        if min(low.gate, up.gate) == len(x):
             return lines
     return None
 
 
 def best_lines(
-    x: Points, y: Points, *, links: int, start: Line | None = None
+    x: Points,
+    y: Points,
+    *,
+    links: int,
+    bounds: tuple[float, float],
+    between: bool = True,
+    start: Line | None = None,
 ) -> tuple[float, list[Line]]:
     """Return the smallest largest error at the samples (x, y), and lines that have it.
 
@@ -62,44 +83,32 @@ def best_lines(
         x: Positions of the samples, ascending.
         y: The samples.
         links: How many lines are allowed.
+        bounds: An error that cannot be reached, or 0, and a guess of one that can.
+        between: As in :func:`fewest_links`.
         start: A line that has to be the first one, if given; it passes through the first sample,
             which is then met exactly.
     """
-    scale = max(map(abs, y)) or 1.0
-    low, high = 0.0, scale
-    for step in (8, 1):
-        gates, middle = x[::step], y[::step]
 
-        def attempt(
-            error: float, gates: Points = gates, middle: Points = middle
-        ) -> list[Line] | None:
-            lower, upper = [v - error for v in middle], [v + error for v in middle]
-            if start is not None:
-                lower[0] = upper[0] = middle[0]
-            return fewest_links(gates, lower, upper, limit=links, start=start)
+    def attempt(error: float) -> list[Line] | None:
+        lower, upper = [v - error for v in y], [v + error for v in y]
+        if start is not None:
+            lower[0] = upper[0] = y[0]
+        return fewest_links(x, lower, upper, limit=links, between=between, start=start)
 
-        high, lines = _bisect(attempt, low, high, negligible=1e-12 * scale)
-        # Every eighth sample bounds the error from below, and nearly reaches it.
-        low, high = high * (1 - 1e-6), high * 1.01
-    return high, lines
-
-
-def _bisect(
-    attempt: Callable[[float], list[Line] | None], low: float, high: float, negligible: float
-) -> tuple[float, list[Line]]:
-    best = attempt(high)
-    while best is None:
-        low, high = high, 2 * high
-        best = attempt(high)
-    # An error that is rounding alone: the function is piecewise linear itself.
-    while high - low > 1e-7 * high and high > negligible:
+    low, high = bounds
+    lines = attempt(high)
+    while lines is None:
+        low, high = high, 1.1 * high
+        lines = attempt(high)
+    negligible = 1e-13 * max(map(abs, y))
+    while high - low > 1e-6 * high and high > negligible:
         middle = (low + high) / 2
-        lines = attempt(middle)
-        if lines is None:
+        better = attempt(middle)
+        if better is None:
             low = middle
         else:
-            high, best = middle, lines
-    return high, best
+            high, lines = middle, better
+    return high, lines
 
 
 def _first_missed(x: Points, lower: Points, upper: Points, line: Line) -> int:
@@ -110,46 +119,72 @@ def _first_missed(x: Points, lower: Points, upper: Points, line: Line) -> int:
 
 
 def _longest_line(
-    x: Points, lower: Points, upper: Points, low_from: int, up_from: int
-) -> tuple[Line, int, int]:
-    """Return the line that passes most gates, and where the constraints of the next line begin.
+    x: Points, lower: Points, upper: Points, low: _From, up: _From
+) -> tuple[Line, _From, _From]:
+    """Return the line that goes furthest, and where the constraints of the next line begin.
 
     A line fits lower ends i and upper ends j if its slope is at most (u_j - l_i) / (x_j - x_i) for
     every i left of j, and at least (l_i - u_j) / (x_i - x_j) for every j left of i. The steepest
-    one turns about an upper end q. If even that stays below the gate at r, the next line may leave
-    it anywhere between q and r: it has to pass below the upper ends from q on and above the lower
-    ones from r on.
+    one turns about an upper end q. If even that leaves the tube below, at r, the next line may
+    leave it anywhere between q and r: it has to pass below the upper ends from q on, above the
+    point r, and above the lower ends right of it.
     """
     lows, ups = _Hull(1.0), _Hull(-1.0)
     steepest, flattest = float("inf"), float("-inf")
-    top = bottom = 0
-    for j in range(min(low_from, up_from), len(x)):
-        position = x[j]
-        if j >= up_from:
-            slope = lows.tangent(position, upper[j])
-            if slope is not None and slope < flattest:
-                return _through(x, lower, bottom, flattest), bottom, j
-        else:
-            slope = None
-        if j >= low_from:
-            need = ups.tangent(position, lower[j])
-            if need is not None and need > steepest:
-                return _through(x, upper, top, steepest), j, top
-            if need is not None and need >= flattest:
-                flattest, bottom = need, j
-            lows.add(position, lower[j])
-        if j >= up_from:
-            if slope is not None and slope <= steepest:
-                steepest, top = slope, j
-            ups.add(position, upper[j])
+    top, bottom = up, low
+    top_point = bottom_point = (0.0, 0.0)
+    for j in range(min(low.gate, up.gate), len(x)):
+        if j == low.gate and low.point is not None:
+            need = ups.tangent(*low.point)
+            if need is not None:
+                flattest, bottom, bottom_point = need, low, low.point
+            lows.add(*low.point)
+        if j == up.gate and up.point is not None:
+            room = lows.tangent(*up.point)
+            if room is not None:
+                steepest, top, top_point = room, up, up.point
+            ups.add(*up.point)
+        room = lows.tangent(x[j], upper[j]) if j >= up.gate else None
+        need = ups.tangent(x[j], lower[j]) if j >= low.gate else None
+        if room is not None and room < flattest:
+            line = _through(bottom_point, flattest)
+            return line, bottom, _From(j, _exit(line, x, upper, j, up))
+        if need is not None and need > steepest:
+            line = _through(top_point, steepest)
+            return line, _From(j, _exit(line, x, lower, j, low)), top
+        if room is not None and room <= steepest:
+            steepest, top, top_point = room, _From(j), (x[j], upper[j])
+        if need is not None and need >= flattest:
+            flattest, bottom, bottom_point = need, _From(j), (x[j], lower[j])
+        if j >= low.gate:
+            lows.add(x[j], lower[j])
+        if j >= up.gate:
+            ups.add(x[j], upper[j])
     slope = _between(flattest, steepest)
-    low = max(lower[j] - slope * x[j] for j in range(low_from, len(x)))
-    high = min(upper[j] - slope * x[j] for j in range(up_from, len(x)))
-    return Line(slope, (low + high) / 2), len(x), len(x)
+    least = max(py - slope * px for px, py in lows.points)
+    most = min(py - slope * px for px, py in ups.points)
+    end = _From(len(x))
+    return Line(slope, (least + most) / 2), end, end
 
 
-def _through(x: Points, ends: Points, pivot: int, slope: float) -> Line:
-    return Line(slope, ends[pivot] - slope * x[pivot])
+def _exit(line: Line, x: Points, ends: Points, j: int, since: _From) -> tuple[float, float] | None:
+    """Return where a line crosses the edge of the tube on its way to gate j, if it does."""
+    if j > since.gate:
+        x0, y0 = x[j - 1], ends[j - 1]
+    elif since.point is not None:
+        x0, y0 = since.point
+    else:
+        return None
+    inside = abs(line.slope * x0 + line.intercept - y0)
+    outside = abs(line.slope * x[j] + line.intercept - ends[j])
+    position = x0 + (x[j] - x0) * inside / (inside + outside)
+    if not x0 < position < x[j]:
+        return None
+    return position, line.slope * position + line.intercept
+
+
+def _through(point: tuple[float, float], slope: float) -> Line:
+    return Line(slope, point[1] - slope * point[0])
 
 
 def _between(low: float, high: float) -> float:

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchapl import APL, curves, init
+from torchapl.curves import (
+    LinearSpline,
+    from_prelu,
+    from_spline,
+    to_maxout,
+    to_mlpconv,
+    to_prelu,
+    to_relu_network,
+    to_spline,
+)
+
+
+def tanh_units(*shape: int) -> nn.Module:
+    return curves.fit(torch.tanh, 3, (-3.0, 3.0)).module(shape)
+
+
+def unit(shape: int | tuple[int, ...] = (), hinges: int = 3, unit_dim: int = 1) -> APL:
+    return APL(shape, hinges, unit_dim=unit_dim, init=init.authors_)
+
+
+class Residual(nn.Module):
+    """Calls its layers outside of a Sequential, and one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.act = unit(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(x + self.conv(self.act(x)))
+
+
+NETWORKS = {
+    "mlp": (
+        lambda: nn.Sequential(
+            nn.Linear(6, 8), unit(8), nn.Linear(8, 7, bias=False), unit(7, 1), nn.Linear(7, 3)
+        ),
+        (5, 6),
+    ),
+    "mlp per layer": (
+        lambda: nn.Sequential(nn.Linear(6, 8), unit(), nn.Linear(8, 3), unit(), nn.Dropout()),
+        (5, 6),
+    ),
+    "mlp with dropout": (
+        lambda: nn.Sequential(nn.Linear(6, 8), unit(8), nn.Dropout(), nn.Linear(8, 3)),
+        (5, 6),
+    ),
+    "units alone": (lambda: nn.Sequential(unit(6)), (5, 6)),
+    "affine units": (
+        lambda: nn.Sequential(nn.Linear(6, 8), tanh_units(8), nn.Linear(8, 2), tanh_units()),
+        (5, 6),
+    ),
+    "conv per channel": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 6, 3, groups=3, bias=False),
+            unit(6),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 4, 3, stride=2, padding=1, padding_mode="reflect"),
+            tanh_units(4),
+            nn.BatchNorm2d(4),
+            nn.Flatten(),
+            nn.Linear(16, 5),
+            unit(5),
+            nn.Linear(5, 2),
+        ),
+        (2, 3, 10, 10),
+    ),
+    "conv per position": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), unit((4, 5, 6)), nn.Conv2d(4, 2, 3), unit()),
+        (2, 3, 7, 8),
+    ),
+    "residual": (Residual, (2, 4, 5, 5)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), unit(4), unit((4, 7))), (2, 3, 9)),
+    "conv3d": (lambda: nn.Sequential(nn.Conv3d(2, 3, 2), unit(3), unit()), (2, 2, 4, 4, 3)),
+    "rows of maps": (lambda: nn.Sequential(unit((3, 4))), (2, 3, 4, 5)),
+    "tokens": (
+        lambda: nn.Sequential(nn.Linear(6, 8), unit(8, unit_dim=-1), nn.Linear(8, 6), unit()),
+        (2, 5, 6),
+    ),
+    "heads": (lambda: nn.Sequential(unit((3, 4), unit_dim=-2)), (2, 5, 3, 4)),
+    "a unit": (lambda: unit(6), (5, 6)),
+}
+networks = pytest.mark.parametrize("name", NETWORKS)
+
+
+def build(name: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(1)
+    make, shape = NETWORKS[name]
+    net = make().eval()
+    return net.double(), 2 * torch.randn(shape, dtype=torch.float64)
+
+
+@networks
+def test_maxout_is_the_same_network(name: str) -> None:
+    net, x = build(name)
+    converted = to_maxout(net)
+    torch.testing.assert_close(converted(x), net(x))
+    assert not has_units(converted)
+    assert has_units(net)
+
+
+@networks
+@pytest.mark.parametrize("convert", [to_relu_network, to_mlpconv])
+def test_relu_network_is_the_same_network(name: str, convert) -> None:  # type: ignore[no-untyped-def]
+    net, x = build(name)
+    converted = convert(net, x)
+    torch.testing.assert_close(converted(x), net(x))
+    # Another batch size, and single precision.
+    other = torch.cat([x, x + 1])
+    torch.testing.assert_close(converted(other), net(other))
+    torch.testing.assert_close(
+        converted.float()(other.float()), net.float()(other.float()), rtol=1e-4, atol=1e-4
+    )
+    assert not has_units(converted)
+    before = {type(m) for m in net.modules()} - {APL, curves.AffineAPL}
+    new = {type(m) for m in converted.modules()} - before
+    assert new <= {nn.Linear, nn.Conv2d, nn.ReLU, nn.Sequential, nn.Flatten, nn.Unflatten}
+
+
+def has_units(net: nn.Module) -> bool:
+    return any(isinstance(m, APL) for m in net.modules())
+
+
+def test_neighbours_in_a_sequential_absorb_the_units() -> None:
+    net, x = build("mlp")
+    layers = [type(layer) for layer in to_relu_network(net, x)]  # type: ignore[attr-defined]
+    assert layers == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    net, x = build("mlp with dropout")
+    assert isinstance(to_relu_network(net, x)[1], nn.ReLU)  # type: ignore[index]
+
+
+def test_mlpconv_ties_its_weights_as_the_paper_does() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 5), unit(4, 2))
+    block = to_mlpconv(net, torch.randn(1, 3, 9, 9))
+    weight = block[0].weight.detach().unflatten(0, (4, 3))  # type: ignore[index]
+    for k, sign in enumerate((1, -1, -1)):
+        assert torch.equal(weight[:, k], sign * net[0].weight)
+    combine = block[1][1].weight.detach()[..., 0, 0]  # type: ignore[index]
+    assert torch.equal(combine[:, 0], torch.ones(4))
+    assert torch.equal(combine[:, 1:].T, net[1].slope)
+
+
+def test_conversion_leaves_the_model_alone() -> None:
+    net, x = build("conv per channel")
+    net.train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    converted = to_relu_network(net, x)
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert net.training
+    assert converted.training
+    assert not any(
+        m._forward_pre_hooks for m in itertools.chain(net.modules(), converted.modules())
+    )
+
+
+def test_large_matrices_are_refused_with_their_cost() -> None:
+    with pytest.raises(ValueError, match=r"has 30,000 weights.*max_parameters=20,000"):
+        to_relu_network(unit(100, 2), torch.randn(1, 100), max_parameters=20_000)
+
+
+def test_units_in_the_middle_are_refused() -> None:
+    net = unit(3, unit_dim=2)
+    with pytest.raises(ValueError, match="must start at axis 1 or end at the last one"):
+        to_relu_network(net, torch.randn(2, 2, 3, 4))
+
+
+def test_units_that_are_not_reached_are_named() -> None:
+    net = nn.ModuleDict({"used": unit(3)})
+    net.forward = lambda x: x  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="do not reach the units of 'used'"):
+        to_relu_network(net, torch.randn(2, 3))
+
+
+def test_units_with_two_shapes_are_refused() -> None:
+    shared = unit()
+    net = nn.Sequential(shared, nn.Linear(6, 4), shared)
+    with pytest.raises(ValueError, match="give each call a layer of its own"):
+        to_relu_network(net, torch.randn(2, 6))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("hinges", [1, 3])
+def test_splines_there_and_back(shape: tuple[int, ...], hinges: int) -> None:
+    first = unit(shape, hinges).double()
+    spline = to_spline(first)
+    x = 5 * torch.randn(200, *shape, dtype=torch.float64)
+    torch.testing.assert_close(spline(x), first(x), rtol=1e-7, atol=1e-9)
+    back = from_spline(spline)
+    assert isinstance(back, APL)
+    torch.testing.assert_close(back(x), first(x), rtol=1e-7, atol=1e-7)
+
+
+def test_spline_on_a_given_grid() -> None:
+    grid = torch.linspace(-2, 2, 17)
+    first = APL((3,), 2, init=init.relu_)
+    with torch.no_grad():
+        first.slope.copy_(torch.randn(2, 3))
+        first.offset.copy_(grid[torch.randint(1, 16, (2, 3))])
+    spline = to_spline(first, grid)
+    assert spline.values.shape == (3, 17)
+    x = 4 * torch.randn(100, 3, 5, 5)
+    torch.testing.assert_close(spline(x), first(x), rtol=1e-5, atol=1e-5)
+    back = from_spline(spline)
+    torch.testing.assert_close(back(x), first(x), rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        first.offset[0, 1] = 0.3
+    with pytest.raises(ValueError, match=r"0.3 is none of its inner points"):
+        to_spline(first, grid)
+
+
+def test_splines_that_end_otherwise_need_the_affine_unit() -> None:
+    grid = torch.linspace(-3, 3, 13)
+    spline = LinearSpline(grid, torch.tanh(grid))
+    with pytest.raises(ValueError, match=r"condition 1.*0 of 1 units"):
+        from_spline(spline)
+    affine = from_spline(spline, affine=True)
+    x = torch.linspace(-5, 5, 301)
+    torch.testing.assert_close(affine(x), spline(x), rtol=1e-4, atol=1e-5)
+    values = torch.stack([grid, torch.tanh(grid)])
+    with pytest.raises(ValueError, match=r"condition 1.*1 of 2 units"):
+        from_spline(LinearSpline(grid, values), affine=True)
+
+
+@pytest.mark.parametrize(
+    ("grid", "values", "message"),
+    [
+        ([0.0], [1.0], "at least 2 points"),
+        ([], [], "at least 2 points"),
+        ([0.0, 1.0], [1.0, 2.0, 3.0], "shape of values"),
+        ([1.0, 0.0], [1.0, 2.0], "ascend"),
+        ([0.0, float("nan")], [1.0, 2.0], "finite"),
+    ],
+)
+def test_bad_splines_are_named(grid: list[float], values: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LinearSpline(torch.tensor(grid), torch.tensor(values))
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_prelu_there_and_back(count: int) -> None:
+    prelu = nn.PReLU(count)
+    nn.init.normal_(prelu.weight)
+    first = from_prelu(prelu, num_hinges=2)
+    x = torch.randn(20, 6, 3)
+    assert torch.equal(first(x), prelu(x))
+    back = to_prelu(first)
+    assert torch.equal(back.weight, prelu.weight)
+    assert torch.equal(back(x), prelu(x))
+
+
+def test_what_is_no_prelu_is_named() -> None:
+    first = APL(3)
+    with torch.no_grad():
+        first.offset[0, 2] = 0.5
+    with pytest.raises(ValueError, match=r"unit \[2\] bends elsewhere"):
+        to_prelu(first)
+    with pytest.raises(ValueError, match=r"units of shape \(3, 4, 4\)"):
+        to_prelu(APL((3, 4, 4)))

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from torchapl import APL, curves, init
+from torchapl.curves import AffineAPL, observe_ranges, simplify
+
+deterministic = settings(derandomize=True, max_examples=60, deadline=None, database=None)
+
+
+def unit_of(slope: list[list[float]], offset: list[list[float]], **options: object) -> APL:
+    unit = APL(len(slope[0]), len(slope), dtype=torch.float64, **options)  # type: ignore[arg-type]
+    with torch.no_grad():
+        unit.slope.copy_(torch.tensor(slope))
+        unit.offset.copy_(torch.tensor(offset))
+    return unit
+
+
+def random_layer(seed: int, hinges: int) -> APL:
+    def start(slope: Tensor, offset: Tensor) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            # Many nearly equal offsets, small slopes and slopes of opposite sign.
+            slope.copy_(torch.randn(slope.shape, generator=generator).round(decimals=1))
+            slope.mul_(10.0 ** -torch.randint(0, 5, slope.shape, generator=generator))
+            offset.copy_(torch.randn(offset.shape, generator=generator).round(decimals=1))
+            offset.add_(1e-4 * torch.randn(offset.shape, generator=generator))
+
+    return APL(40, hinges, init=start, dtype=torch.float64)
+
+
+@deterministic
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 1e-4, 0.01, 0.3]),
+    st.sampled_from([None, (-1.0, 2.0), (0.5, 3.0), (-3.0, -0.5)]),
+)
+def test_curves_move_within_the_tolerance(
+    seed: int, hinges: int, tolerance: float, bounds: tuple[float, float] | None
+) -> None:
+    unit = random_layer(seed, hinges)
+    result = simplify(unit, tolerance, ranges=bounds)
+    low, high = bounds or (-50.0, 50.0)
+    x = torch.linspace(low, high, 2001, dtype=torch.float64)[:, None].expand(-1, 40)
+    change = (result.model(x) - unit(x)).abs().max()
+    assert change <= tolerance + 1e-12
+    (layer,) = result.layers
+    assert change <= layer.error + 1e-12 <= tolerance + 1e-9
+    assert layer.parameters_after <= layer.parameters_before == 80 * hinges
+    assert layer.parameters_after == sum(p.numel() for p in result.model.parameters())
+
+
+def test_coincident_hinges_merge_and_useless_ones_go() -> None:
+    unit = unit_of(
+        [[0.5, 0.2], [0.25, 0.0], [0.0, -0.7], [0.125, 0.3]],
+        [[-1.0, 0.3], [-1.0, 2.0], [4.0, 0.5], [-1.0, 0.5]],
+    )
+    result = simplify(unit, 0.0)
+    assert isinstance(result.model, APL)
+    assert result.model.num_hinges == 2
+    assert curves.distance(unit, result.model).max() < 1e-12
+    # The layer has the hinges that its most demanding unit needs; the other one is filled up.
+    assert (result.model.slope != 0).sum(0).tolist() == [1, 2]
+
+
+def test_hinges_that_no_input_reaches_go() -> None:
+    unit = unit_of([[0.5], [-0.3], [0.7]], [[-4.0], [0.5], [-3.0]])
+    result = simplify(unit, 1e-9, ranges=(-2.0, 5.0))
+    assert isinstance(result.model, APL)
+    assert result.model.num_hinges == 1
+    assert curves.distance(unit, result.model, interval=(-2.0, 5.0)).max() < 1e-12
+    assert simplify(unit, 1e-9).layers[0].hinges_after == 3
+    # Right of all inputs two hinges are one straight line.
+    beyond = unit_of([[0.5], [-0.2]], [[7.0], [6.0]])
+    assert simplify(beyond, 1e-9, ranges=(-2.0, 5.0)).layers[0].hinges_after == 1
+
+
+def test_plain_functions_are_recognised() -> None:
+    relu, leaky = APL(8, 3, init=init.relu_), APL((8, 4, 4), 3)
+    assert isinstance(simplify(relu, 0.0).model, nn.ReLU)
+    found = simplify(leaky, 0.0).model
+    assert isinstance(found, nn.LeakyReLU)
+    assert found.negative_slope == 0.25
+    prelu = unit_of([[0.5, -0.25], [0.0, 0.0]], [[0.0, 1e-9], [1.0, 0.7]])
+    found = simplify(prelu, 1e-6).model
+    assert isinstance(found, nn.PReLU)
+    assert found.weight.tolist() == [-0.5, 0.25]
+    x = torch.randn(50, 2, dtype=torch.float64)
+    torch.testing.assert_close(found(x), prelu(x), rtol=0, atol=1e-6)
+    last_axis = unit_of([[0.5, -0.25]], [[0.0, 0.0]], unit_dim=-1)
+    assert isinstance(simplify(last_axis, 0.0).model, APL)
+
+
+def test_single_hinges_are_not_moved_to_zero_beyond_the_tolerance() -> None:
+    unit = unit_of([[0.5, -0.25]], [[0.0, 0.1]])
+    assert isinstance(simplify(unit, 1e-3).model, APL)
+    assert isinstance(simplify(unit, 0.03).model, nn.PReLU)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        APL(4, 3, init=init.relu_),
+        nn.BatchNorm2d(4),
+        nn.Sequential(nn.Conv2d(4, 4, 3), APL((4, 4, 4), 3, init=init.authors_)),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+        curves.fit(torch.tanh, 4, (-3.0, 3.0)).module(5),
+    ).eval()
+
+
+def test_a_model_is_copied_and_reported() -> None:
+    net = network()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    batches = [torch.randn(16, 3, 8, 8) for _ in range(3)]
+    ranges = observe_ranges(net, batches)
+    result = simplify(net, 1e-3, ranges=ranges, example_inputs=batches[0])
+    assert isinstance(result.model[1], nn.ReLU)
+    assert isinstance(result.model[6], AffineAPL)
+    for x in batches:
+        torch.testing.assert_close(result.model(x), net(x), rtol=0, atol=0.05)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    counts = [sum(p.numel() for p in m.parameters()) for m in (net, result.model)]
+    assert result.parameters_saved == counts[0] - counts[1] > 0
+    assert [layer.name for layer in result.layers] == ["1", "3.1", "6"]
+    text = str(result)
+    assert f"{result.parameters_saved} parameters saved" in text
+    assert "ReLU" in text
+    assert "forward pass" in text
+    assert result.seconds_before is not None
+
+
+def test_ranges_are_the_extremes_of_each_unit() -> None:
+    net = network()
+    batches = [torch.randn(8, 3, 8, 8) for _ in range(2)]
+    ranges = observe_ranges(net, batches)
+    z = net[0](torch.cat(batches)).detach()
+    torch.testing.assert_close(ranges["1"][0], z.amin((0, 2, 3)))
+    torch.testing.assert_close(ranges["1"][1], z.amax((0, 2, 3)))
+    assert ranges["3.1"][0].shape == (4, 4, 4)
+    assert set(ranges) == {"1", "3.1", "6"}
+
+
+def test_one_unit_under_two_names_stays_one() -> None:
+    unit = APL(4, 3)
+    result = simplify(nn.ModuleDict({"a": unit, "b": unit}), 0.0)
+    assert isinstance(result.model, nn.ModuleDict)
+    assert result.model["a"] is result.model["b"]
+    assert len(result.layers) == 1
+
+
+def test_affine_units_keep_within_the_tolerance() -> None:
+    unit = curves.fit(torch.sigmoid, 9, (-8.0, 8.0)).module(dtype=torch.float64)
+    result = simplify(unit, 0.01)
+    assert isinstance(result.model, AffineAPL)
+    assert result.model.unit.num_hinges < 9
+    assert curves.distance(unit, result.model, interval=(-30.0, 30.0)) <= 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tolerance": -1.0}, "tolerance must be a number of at least 0, got -1"),
+        ({"tolerance": float("nan")}, "tolerance must be a number"),
+        ({"tolerance": 0.0, "ranges": {"x": (0.0, 1.0)}}, "ranges names .'x'."),
+        ({"tolerance": 0.0, "ranges": (1.0, 0.0)}, "must ascend"),
+        ({"tolerance": 0.0, "ranges": (float("nan"), 0.0)}, "must ascend and not be NaN"),
+        ({"tolerance": 0.0, "ranges": (torch.zeros(3), 1.0)}, r"tensors of shape \(2,\)"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        simplify(APL(2), **arguments)  # type: ignore[arg-type]
+
+
+def test_units_that_are_not_finite_are_named() -> None:
+    net = network()
+    net[3][1].slope.data[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"layer '3.1' must be finite"):
+        simplify(net, 0.0)
