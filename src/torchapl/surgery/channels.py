@@ -24,6 +24,8 @@ _AFTER = {
     "conv_transpose1d": 1,
     "conv_transpose2d": 2,
     "conv_transpose3d": 3,
+    "pixel_shuffle": 2,
+    "pixel_unshuffle": 2,
     "linear": 0,
     "bilinear": 0,
     "addmm": 0,

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchapl.surgery import functions
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "expected"),
+    [
+        (F.relu, (), {"inplace": True}, nn.ReLU),
+        (torch.relu_, (), {}, nn.ReLU),
+        (Tensor.relu, (), {}, nn.ReLU),
+        (F.leaky_relu, (0.3,), {}, nn.LeakyReLU),
+        (F.leaky_relu, (), {"negative_slope": 0.3}, nn.LeakyReLU),
+        (F.gelu, (), {"approximate": "tanh"}, nn.GELU),
+        (F.hardtanh, (-2.0, 3.0), {}, nn.Hardtanh),
+        (F.softplus, (2.0,), {"threshold": 10.0}, nn.Softplus),
+        (F.elu, (0.7, True), {}, nn.ELU),
+        (torch.celu, (), {"alpha": 0.5}, nn.CELU),
+        (F.mish, (), {}, nn.Mish),
+        (F.hardswish, (), {}, nn.Hardswish),
+        (torch.sigmoid, (), {}, nn.Sigmoid),
+    ],
+)
+def test_module_computes_what_the_function_does(
+    function: Callable[..., Tensor],
+    args: tuple[float, ...],
+    kwargs: dict[str, object],
+    expected: type,
+) -> None:
+    x = torch.randn(50)
+    module = functions.of_call(function, (x, *args), kwargs)
+    assert type(module) is expected
+    assert torch.equal(module(x.clone()), function(x.clone(), *args, **kwargs))
+
+
+@pytest.mark.parametrize("function", [torch.sin, F.softmax, torch.add, Tensor.add_, len])
+def test_other_functions(function: Callable[..., object]) -> None:
+    assert functions.of_call(function, (torch.randn(3),), {}) is None
+
+
+def test_computed_arguments_are_refused() -> None:
+    x = torch.randn(3)
+    assert functions.of_call(F.elu, (x, torch.tensor(1.0)), {}) is None
+    assert functions.of_call(torch.relu, (x,), {"out": x}) is None
+
+
+class Scale(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x - 1
+
+
+class Centre(nn.Module):
+    """Elementwise up to a sum over everything, which permutations do not show."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean()).relu()
+
+
+class Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() + torch.rand_like(x)
+
+
+class Clip(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        *((nn.ReLU(inplace=True), True), (nn.GELU(), True), (Clip(), True), (nn.Sigmoid(), True)),
+        *((nn.Identity(), False), (Scale(), False), (Centre(), False), (Noise(), False)),
+        *((nn.Dropout(0.5), False), (nn.Softmax(-1), False), (nn.RReLU(), False)),
+        *((nn.AvgPool2d(3, 1, 1), False), (nn.Flatten(), False), (nn.ChannelShuffle(2), False)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_acts_on_each_element_alone(
+    module: nn.Module, expected: bool, dtype: torch.dtype
+) -> None:
+    x = torch.randn(2, 4, 5, 5).to(dtype)
+    assert functions.is_elementwise(functions.in_both_modes(module), x) is expected
+    assert module.training
