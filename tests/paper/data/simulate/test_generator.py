@@ -101,7 +101,7 @@ def pythia_shares(process: Process, events: int) -> Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("process", "events"), [("signal", 6000), ("background", 1500)])
+@pytest.mark.parametrize(("process", "events"), [("signal", 4000), ("background", 1000)])
 @pytest.mark.usefixtures("pythia")
 def test_decays_agree_with_those_of_pythia(process: Process, events: int) -> None:
     pairs = Generator(process, seed=2, multiple_interactions=False).pairs(2000)
