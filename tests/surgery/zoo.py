@@ -169,7 +169,7 @@ class ChannelsLast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.act1(self.conv(x))
-        x = self.act2((x - 0.5).permute(0, 2, 3, 1))
+        x = self.act2((x - x.mean()).permute(0, 2, 3, 1))
         return self.act3(self.linear(x).flatten(1, 2))
 
 

@@ -114,8 +114,9 @@ def largest_error(
     unit = Geometry(channels, 1, form.slope.shape[0], parameter_dtype, torch.device("cpu")).build(
         form
     )
-    # A kink at 0 is where a fit errs most.
-    grid = torch.cat([torch.linspace(low, high, 2049), torch.zeros(1).clamp(low, high)])
+    # Between kinks a fit errs most somewhere in the middle, else at a kink.
+    kinks = torch.cat([form.offset + form.center, torch.tensor([form.center])]).clamp(low, high)
+    grid = torch.cat([torch.linspace(low, high, 16_385, dtype=torch.float64), kinks])
     x = grid.to(input_dtype)[:, None].expand(-1, *(channels or (1,)))
     if isinstance(function, nn.PReLU):
         reference = F.prelu(x, function.weight.detach().to(x.device, x.dtype))
