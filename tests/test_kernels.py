@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accuracy import assert_as_accurate_as_eager, assert_gradients, assert_values
+from accuracy import assert_gradients, assert_values
 from cases import CASES, DTYPES, Case, lay_out
 from torchapl import reference
 from torchapl.ops import apl_operator, backward_operator
@@ -257,9 +257,9 @@ def test_large_work_is_shared_by_many_threads(geometry: tuple[int, int, int]) ->
         ((2, 3, 4), (24, 8, 2), 1, 1, (2, 3, 4, False, [0])),
         ((2, 3, 4), (0, 4, 1), 1, 1, (6, 12, 1, False, [0])),
         # strides of axes of size one say nothing
-        ((4, 1, 5, 6), (30, 1, 6, 1), 1, 1, (1, 1, 120, True, [0])),
+        ((4, 1, 5, 6), (30, 1, 6, 1), 1, 1, (1, 1, 120, True, [])),
         ((1, 5, 1, 7), (999, 7, 0, 1), 1, 1, (1, 5, 7, True, [0])),
-        ((4, 1, 5), (5, 77, 1), 1, 2, (4, 5, 1, True, [0, 1])),
+        ((4, 1, 5), (5, 77, 1), 1, 2, (4, 5, 1, True, [1])),
     ],
 )
 def test_geometry(

@@ -25,6 +25,11 @@ _LIBRARY.define(
     "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
+_LIBRARY.define(
+    "apl_double_backward(Tensor? grad_input, Tensor? grad_slope, Tensor? grad_offset, Tensor grad, "
+    "Tensor input, Tensor slope, Tensor offset, int unit_dim) -> (Tensor, Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
 apl_operator = torch.ops.torchapl.apl.default
 backward_operator = torch.ops.torchapl.apl_backward.default
 
@@ -81,6 +86,18 @@ def _triton_backward(
 
     return triton.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
 
+
+def _double_backward(
+    grad_input: Tensor | None,
+    grad_slope: Tensor | None,
+    grad_offset: Tensor | None,
+    *arguments: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return reference.apl_double_backward((grad_input, grad_slope, grad_offset), *arguments)
+
+
+# An operator only so that the C++ autograd can call it: plain PyTorch, differentiable again.
+_LIBRARY.impl("apl_double_backward", _double_backward, "CompositeImplicitAutograd")
 
 # Any device without a kernel of its own runs the reference.
 _LIBRARY.impl("apl", _reference_apl, "CompositeExplicitAutograd")

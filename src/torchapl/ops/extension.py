@@ -53,8 +53,8 @@ def explain_once(input: Tensor) -> None:
     # No stacklevel points at the caller: the dispatcher and autograd lie between.
     warnings.warn(
         "torchapl runs its plain PyTorch definition on the CPU, which is several times slower: "
-        f"{_failure}. With torch and a C++ compiler in place, "
-        "'pip install --no-build-isolation --force-reinstall --no-deps torchapl' builds the kernels.",
+        f"{_failure}. With torch and a C++ compiler in place, 'pip install --no-build-isolation "
+        "--no-deps --force-reinstall torchapl' builds the kernels.",
         stacklevel=1,
     )
 

@@ -1,10 +1,11 @@
-// Reverse mode of torchapl::apl as an autograd node of its own: no Python runs between a forward and its
-// backward, and torch.func, which refuses torch::autograd::Function, takes it like a built-in operator.
-#include <ATen/core/dispatch/Dispatcher.h>
+// Reverse mode as autograd nodes of their own: no Python runs between a forward and its backward, and
+// torch.func, which refuses torch::autograd::Function, takes them like those of built-in operators.
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
 #include "operator.h"
@@ -12,90 +13,212 @@
 namespace torchapl {
 namespace {
 
+using at::Tensor;
+using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
 
-using Forward = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
-using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
-    const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t,
-    std::array<bool, 3>);
+using Mask = std::array<bool, 3>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using Optional = std::optional<Tensor>;
+using Forward = Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t);
+using Backward = Three(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t, Mask);
+using Double = Four(const Optional&, const Optional&, const Optional&, const Tensor&, const Tensor&,
+                    const Tensor&, const Tensor&, int64_t);
 
-const c10::TypedOperatorHandle<Forward>& forward_operator() {
-  static const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("torchapl::apl", "").typed<Forward>();
+template <typename Signature>
+c10::TypedOperatorHandle<Signature> find(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+const auto& forward_operator() {
+  static const auto handle = find<Forward>("torchapl::apl");
   return handle;
 }
 
-const c10::TypedOperatorHandle<Backward>& backward_operator() {
-  static const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("torchapl::apl_backward", "").typed<Backward>();
+const auto& backward_operator() {
+  static const auto handle = find<Backward>("torchapl::apl_backward");
   return handle;
 }
 
-struct AplBackward : public torch::autograd::Node {
-  SavedVariable input, slope, offset;
+const auto& double_backward_operator() {
+  static const auto handle = find<Double>("torchapl::apl_double_backward");
+  return handle;
+}
+
+// What both nodes have in common: tensors kept for the backward pass, given up after it.
+template <size_t Count>
+struct SavingNode : public Node {
+  std::array<SavedVariable, Count> saved;
   int64_t unit_dim = 0;
-
-  std::string name() const override { return "AplBackward"; }
 
   void release_variables() override {
     std::lock_guard<std::mutex> lock(mutex_);
-    input.reset_data();
-    slope.reset_data();
-    offset.reset_data();
+    for (SavedVariable& variable : saved) variable.reset_data();
   }
+
+  std::array<Tensor, Count> unpack() const {
+    std::array<Tensor, Count> tensors;
+    for (size_t i = 0; i < Count; ++i) tensors[i] = saved[i].unpack();
+    return tensors;
+  }
+
+  // Drops what the engine has no use for.
+  template <typename Results>
+  variable_list wanted(Results&& results) const {
+    variable_list list = std::apply(
+        [](auto&&... tensors) { return variable_list{std::move(tensors)...}; }, std::move(results));
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!task_should_compute_output(i)) list[i].reset();
+    }
+    return list;
+  }
+};
+
+struct AplBackward : public SavingNode<3> {
+  std::string name() const override { return "AplBackward"; }
 
   variable_list apply(variable_list&& grads) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    variable_list results(3);
-    const at::Tensor& grad = grads[0];
-    if (!grad.defined()) return results;
-    const std::array<bool, 3> mask = {task_should_compute_output(0), task_should_compute_output(1),
-                                      task_should_compute_output(2)};
-    const auto x = input.unpack(), a = slope.unpack(), b = offset.unpack();
-    std::tuple<at::Tensor, at::Tensor, at::Tensor> computed;
+    if (!grads[0].defined()) return variable_list(3);
+    const Mask mask = {task_should_compute_output(0), task_should_compute_output(1),
+                       task_should_compute_output(2)};
+    const auto [x, a, b] = unpack();
     if (at::GradMode::is_enabled()) {
-      // create_graph=True: torchapl::apl_backward has a derivative of its own.
-      computed = backward_operator().call(grad, x, a, b, unit_dim, mask);
-    } else {
-      at::AutoDispatchBelowADInplaceOrView guard;
-      computed = backward_operator().call(grad, x, a, b, unit_dim, mask);
+      // create_graph=True: the backward operator has a derivative of its own.
+      return wanted(backward_operator().call(grads[0], x, a, b, unit_dim, mask));
     }
-    if (mask[0]) results[0] = std::move(std::get<0>(computed));
-    if (mask[1]) results[1] = std::move(std::get<1>(computed));
-    if (mask[2]) results[2] = std::move(std::get<2>(computed));
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return wanted(backward_operator().call(grads[0], x, a, b, unit_dim, mask));
+  }
+
+  // Compiled autograd: what it has to guard on, and the backward as a function that it can trace.
+  void compiled_args(CompiledNodeArgs& args) const override {
+    args.collect(name());
+    for (const SavedVariable& variable : saved) args.collect(variable, false);
+    args.collect(unit_dim);
+  }
+
+  variable_list apply_with_saved(const variable_list& grads, SwapSavedVariables& swap) override {
+    using namespace torch::dynamo::autograd;
+    for (SavedVariable& variable : saved) swap.before(variable);
+    PackedArgs packed;
+    for (const Tensor& tensor : unpack()) packed.pack(tensor);
+    packed.pack(unit_dim);
+    for (size_t i = 0; i < 3; ++i) packed.pack(task_should_compute_output(i));
+    std::vector<at::TypePtr> schema;
+    for (const at::IValue& value : packed.vec()) {
+      schema.push_back(value.isTensor() ? at::TensorType::get() : value.type());
+    }
+    const auto metadata = IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+        get_input_metadata(next_edges()));
+    const auto& compiler = getPyCompilerInterface();
+    const std::string function = compiler->bind_function(swap.get_py_compiler(), name(), functional,
+                                                         schema, /*is_custom_function=*/true,
+                                                         /*is_traceable=*/true);
+    variable_list results = compiler->call_function(swap.get_py_compiler(), "apply_functional",
+                                                    function, grads, packed.vec(), metadata);
+    for (SavedVariable& variable : saved) swap.after(variable);
+    return results;
+  }
+
+  static variable_list functional(const variable_list& grads, const std::vector<at::IValue>& values) {
+    torch::dynamo::autograd::PackedArgs packed(values);
+    std::array<Tensor, 3> tensors;
+    for (Tensor& tensor : tensors) tensor = packed.unpack<Tensor>();
+    const auto unit_dim = packed.unpack<int64_t>();
+    Mask mask;
+    for (bool& wanted : mask) wanted = packed.unpack<bool>();
+    if (!grads[0].defined()) return variable_list(3);
+    const auto& [x, a, b] = tensors;
+    const auto [dx, da, db] = backward_operator().call(grads[0], x, a, b, unit_dim, mask);
+    variable_list results = {dx, da, db};
+    for (size_t i = 0; i < 3; ++i) {
+      if (!mask[i]) results[i].reset();
+    }
     return results;
   }
 };
 
-}  // namespace
+struct AplDoubleBackward : public SavingNode<4> {
+  Mask mask = {};
 
-at::Tensor apl_autograd(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& slope,
-                        const at::Tensor& offset, int64_t unit_dim) {
-  using namespace torch::autograd;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !isFwGradDefined(input) && !isFwGradDefined(slope) && !isFwGradDefined(offset),
-      "the operator torchapl::apl has no forward-mode derivative; torchapl.apl() has");
-  decltype(Edge::function) node;
-  if (compute_requires_grad(input, slope, offset)) {
-    auto created = c10::make_intrusive<AplBackward>();
-    created->set_next_edges(collect_next_edges(input, slope, offset));
-    created->input = SavedVariable(input, false);
-    created->slope = SavedVariable(slope, false);
-    created->offset = SavedVariable(offset, false);
-    created->unit_dim = unit_dim;
-    node = std::move(created);
+  std::string name() const override { return "AplDoubleBackward"; }
+
+  variable_list apply(variable_list&& grads) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::array<Optional, 3> given;
+    bool any = false;
+    for (size_t i = 0; i < 3; ++i) {
+      // The empty stand-in of a result nobody asked for has no gradient.
+      if (!mask[i] || !grads[i].defined()) continue;
+      given[i] = grads[i];
+      any = true;
+    }
+    if (!any) return variable_list(4);
+    const auto [grad, x, a, b] = unpack();
+    return wanted(
+        double_backward_operator().call(given[0], given[1], given[2], grad, x, a, b, unit_dim));
   }
-  at::Tensor output = [&] {
+};
+
+// Nodes are counted by intrusive pointers in recent versions of torch, by shared ones before.
+template <typename N>
+auto make_node() {
+  using Pointer = decltype(torch::autograd::Edge::function);
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+    return std::shared_ptr<N>(new N, [](auto* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<N>();
+  }
+}
+
+// A node that keeps the tensors, or a null pointer where none of them needs a gradient.
+template <typename N, typename... Tensors>
+auto node_for(int64_t unit_dim, const Tensors&... tensors) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(torch::autograd::isFwGradDefined(tensors) || ...),
+      "the operator torchapl::apl has no forward-mode derivative; torchapl.apl() has");
+  decltype(make_node<N>()) node;
+  if (torch::autograd::compute_requires_grad(tensors...)) {
+    node = make_node<N>();
+    node->set_next_edges(torch::autograd::collect_next_edges(tensors...));
+    node->saved = {SavedVariable(tensors, false)...};
+    node->unit_dim = unit_dim;
+  }
+  return node;
+}
+
+Tensor apl_autograd(c10::DispatchKeySet keys, const Tensor& input, const Tensor& slope,
+                    const Tensor& offset, int64_t unit_dim) {
+  const auto node = node_for<AplBackward>(unit_dim, input, slope, offset);
+  Tensor output = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
     return forward_operator().redispatch(keys & c10::after_autograd_keyset, input, slope, offset,
                                          unit_dim);
   }();
-  if (node) set_history(output, node);
+  if (node) torch::autograd::set_history(output, node);
   return output;
 }
 
-namespace {
+Three apl_backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Tensor& input,
+                            const Tensor& slope, const Tensor& offset, int64_t unit_dim, Mask mask) {
+  const auto node = node_for<AplDoubleBackward>(unit_dim, grad, input, slope, offset);
+  Three results = [&] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return backward_operator().redispatch(keys & c10::after_autograd_keyset, grad, input, slope,
+                                          offset, unit_dim, mask);
+  }();
+  if (node) {
+    node->mask = mask;
+    const auto& [dx, da, db] = results;
+    torch::autograd::set_history(std::vector<Tensor>{dx, da, db}, node);
+  }
+  return results;
+}
 
 // Never destroyed: the kernels serve until the process ends.
 torch::Library& library(c10::DispatchKey key) {
@@ -105,11 +228,10 @@ torch::Library& library(c10::DispatchKey key) {
 }  // namespace
 
 void register_kernels() {
-  library(c10::DispatchKey::CPU)
-      .impl("apl", apl)
-      .impl("apl_backward", apl_backward);
-  library(c10::DispatchKey::AutogradCPU).impl("apl", apl_autograd);
-  library(c10::DispatchKey::AutogradCUDA).impl("apl", apl_autograd);
+  library(c10::DispatchKey::CPU).impl("apl", apl).impl("apl_backward", apl_backward);
+  for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+    library(key).impl("apl", apl_autograd).impl("apl_backward", apl_backward_autograd);
+  }
 }
 
 }  // namespace torchapl

@@ -17,20 +17,19 @@ Geometry find_geometry(
   const auto is_unit = [&](int64_t d) { return unit_dim <= d && d < unit_dim + unit_dims; };
   Geometry geometry;
 
-  // Axes in the order of memory. Those of size one keep the place that their neighbours give them.
+  // Axes in the order of memory, without those of size one.
   std::vector<int64_t> order;
+  order.reserve(dims);
   for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] != 1) {
-      order.push_back(d);
-    } else if (is_unit(d)) {
-      geometry.unit_order.push_back(d - unit_dim);
-    }
+    if (sizes[d] != 1) order.push_back(d);
   }
   const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   if (!empty) {
-    std::stable_sort(order.begin(), order.end(), [&](int64_t left, int64_t right) {
-      return strides[left] > strides[right];
-    });
+    const auto longer = [&](int64_t left, int64_t right) { return strides[left] > strides[right]; };
+    // stable_sort allocates; most tensors are in order.
+    if (!std::is_sorted(order.begin(), order.end(), longer)) {
+      std::stable_sort(order.begin(), order.end(), longer);
+    }
     int64_t expected = 1;
     for (auto d = order.rbegin(); d != order.rend(); ++d) {
       geometry.direct = geometry.direct && strides[*d] == expected;
@@ -52,14 +51,6 @@ Geometry find_geometry(
   if (geometry.units == 1) {
     geometry.inner *= geometry.outer;
     geometry.outer = 1;
-  }
-  // Axes of size one can be listed anywhere: sorting them in keeps an unpermuted order recognisable.
-  std::vector<int64_t> longer;
-  for (const int64_t axis : geometry.unit_order) {
-    if (sizes[unit_dim + axis] != 1) longer.push_back(axis);
-  }
-  if (std::is_sorted(longer.begin(), longer.end())) {
-    std::sort(geometry.unit_order.begin(), geometry.unit_order.end());
   }
   return geometry;
 }

@@ -13,7 +13,7 @@ struct Geometry {
   int64_t inner = 1;
   // False where the memory has holes, overlaps, or foreign axes between those of the units.
   bool direct = true;
-  // The axes of the units (0 = first axis of unit_shape), outermost in memory first.
+  // The axes of the units that are longer than one (0 = first axis of unit_shape), outermost first.
   std::vector<int64_t> unit_order;
 
   bool permuted() const;

@@ -78,8 +78,12 @@ struct Arguments {
       geometry = geometry_of(x, unit_dim, unit_dims);
     }
     if (geometry.permuted()) {
+      // Axes of size one may stand anywhere.
       to_memory.push_back(0);
       for (const int64_t axis : geometry.unit_order) to_memory.push_back(axis + 1);
+      for (int64_t axis = 1; axis <= unit_dims; ++axis) {
+        if (slope.size(axis) == 1) to_memory.push_back(axis);
+      }
     }
     a = parameter(slope, precision);
     b = parameter(offset, precision);

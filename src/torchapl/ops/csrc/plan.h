@@ -14,6 +14,10 @@ constexpr int64_t MOST_TASKS = 128;
 constexpr int64_t SHORTEST_ROW = 64;
 // Elements that are handled at a time: x, g and dx of them fit the first-level cache.
 constexpr int64_t STRIP = 1024;
+// Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
+constexpr int64_t FLUSH_ROWS = 128;
+// Rows of 16-bit storage that are converted at a time.
+constexpr int64_t COPIED_ROWS = 4;
 
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
@@ -74,7 +78,7 @@ struct ColumnPlan {
     }
     blocks = divide_up(columns, block);
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
-    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, 16))), 4);
+    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, FLUSH_ROWS))), 4);
     chunks = divide_up(rows, chunk);
   }
 

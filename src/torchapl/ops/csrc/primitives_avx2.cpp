@@ -21,15 +21,15 @@ namespace {
 #include "vectors.inc"
 
 // Eight ones, then eight zeros: read from 8 - n on, it selects the first n lanes.
-alignas(64) const int32_t LANES[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
-alignas(64) const int64_t LANES64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
+alignas(64) const int32_t MASKS[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+alignas(64) const int64_t MASKS64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
 
 INLINE __m256i first(int64_t n) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(LANES + 8 - n));
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(MASKS + 8 - n));
 }
 
 INLINE __m256i first64(int64_t n) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(LANES64 + 4 - n));
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(MASKS64 + 4 - n));
 }
 
 INLINE V<float> load_some(const float* p, int64_t n) {
@@ -48,17 +48,6 @@ INLINE void store_some(double* p, V<double> v, int64_t n) {
   _mm256_maskstore_pd(p, first64(n), v);
 }
 
-INLINE double lane_sum(V<double> v) {
-  const __m128d half = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
-  return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
-}
-
-INLINE double lane_sum(V<float> v) {
-  const V<double> low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
-  const V<double> high = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
-  return lane_sum(low + high);
-}
-
 INLINE V<float> widen_float16(Halves halves) {
   return _mm256_cvtph_ps(reinterpret_cast<__m128i>(halves));
 }
@@ -67,9 +56,7 @@ INLINE Halves narrow_float16(V<float> v) {
   return reinterpret_cast<Halves>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "hinge.inc"
-#include "rows.inc"
-#include "columns.inc"
+#include "kernel.inc"
 #include "convert.inc"
 
 }  // namespace

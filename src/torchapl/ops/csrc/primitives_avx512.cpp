@@ -40,16 +40,6 @@ INLINE void store_some(double* p, V<double> v, int64_t n) {
   _mm512_mask_storeu_pd(p, static_cast<__mmask8>(first(n)), v);
 }
 
-INLINE double lane_sum(V<double> v) {
-  return _mm512_reduce_add_pd(v);
-}
-
-INLINE double lane_sum(V<float> v) {
-  const V<double> low = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
-  const V<double> high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-  return lane_sum(low + high);
-}
-
 INLINE V<float> widen_float16(Halves halves) {
   return _mm512_cvtph_ps(reinterpret_cast<__m256i>(halves));
 }
@@ -58,9 +48,7 @@ INLINE Halves narrow_float16(V<float> v) {
   return reinterpret_cast<Halves>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "hinge.inc"
-#include "rows.inc"
-#include "columns.inc"
+#include "kernel.inc"
 #include "convert.inc"
 
 }  // namespace

@@ -23,14 +23,6 @@ INLINE void store_some(T* p, V<T> v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
 
-INLINE double lane_sum(V<float> v) {
-  return (static_cast<double>(v[0]) + v[1]) + (static_cast<double>(v[2]) + v[3]);
-}
-
-INLINE double lane_sum(V<double> v) {
-  return v[0] + v[1];
-}
-
 INLINE V<float> widen_float16(Halves halves) {
   V<float> v = {};
   for (int i = 0; i < 4; ++i) v[i] = c10::Half(halves[i], c10::Half::from_bits());
@@ -43,9 +35,7 @@ INLINE Halves narrow_float16(V<float> v) {
   return halves;
 }
 
-#include "hinge.inc"
-#include "rows.inc"
-#include "columns.inc"
+#include "kernel.inc"
 #include "convert.inc"
 
 }  // namespace

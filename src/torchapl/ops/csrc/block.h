@@ -1,0 +1,128 @@
+// The hinges of a block of columns, the sums over these columns, and the call of the innermost loops.
+#pragma once
+
+#include <algorithm>
+
+#include "view.h"
+
+namespace torchapl {
+
+template <typename T>
+const Primitives<T>& primitives(const Capability& capability) {
+  if constexpr (sizeof(T) == sizeof(double)) {
+    return capability.twice;
+  } else {
+    return capability.single;
+  }
+}
+
+template <typename T>
+class Block {
+ public:
+  Block(const Problem& problem, const Capability& capability, int64_t width)
+      : problem_(problem),
+        kernels_(primitives<T>(capability)),
+        sums_(problem.grad_a != nullptr || problem.grad_b != nullptr),
+        pitch_(round_up(width, LANES)),
+        size_(problem.hinges * pitch_),
+        values_(uninitialised<T>((sums_ ? 4 : 2) * size_)) {
+    if (!sums_) return;
+    std::fill_n(values_.get() + 2 * size_, 2 * size_, T(0));
+    totals_ = uninitialised<double>(2 * size_);
+  }
+
+  // All columns belong to one unit.
+  void select(int64_t unit) {
+    for (int64_t s = 0; s < problem_.hinges; ++s) {
+      const int64_t index = s * problem_.units + unit;
+      std::fill_n(values_.get() + s * pitch_, pitch_, static_cast<const T*>(problem_.a)[index]);
+      std::fill_n(values_.get() + size_ + s * pitch_, pitch_, static_cast<const T*>(problem_.b)[index]);
+    }
+  }
+
+  // `inner` columns belong to the unit `first`, as many to the next, up to `units` of them, then again from
+  // the first.
+  void select(int64_t first, int64_t units, int64_t width) {
+    first_ = first;
+    units_ = units;
+    width_ = width;
+    for (int64_t s = 0; s < problem_.hinges; ++s) {
+      const int64_t index = s * problem_.units + first;
+      expand(static_cast<const T*>(problem_.a) + index, values_.get() + s * pitch_);
+      expand(static_cast<const T*>(problem_.b) + index, values_.get() + size_ + s * pitch_);
+    }
+  }
+
+  void forward(const T* x, T* y, int64_t rows, int64_t n, int64_t stride, int64_t out_stride) const {
+    kernels_.forward({x, y, rows, n, stride, out_stride, values_.get(), values_.get() + size_,
+                      problem_.hinges, pitch_});
+  }
+
+  void backward(const T* x, const T* g, T* dx, int64_t rows, int64_t n, int64_t stride,
+                int64_t out_stride) {
+    T* values = values_.get();
+    kernels_.backward({x, g, dx, rows, n, stride, out_stride, values, values + size_,
+                       sums_ ? values + 2 * size_ : nullptr, sums_ ? values + 3 * size_ : nullptr,
+                       problem_.hinges, pitch_});
+  }
+
+  // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
+  void flush() {
+    if (sums_) kernels_.flush(values_.get() + 2 * size_, totals_.get(), 2 * size_, !flushed_);
+    flushed_ = true;
+  }
+
+  // The sums of one unit so far, after select(unit): number k is at totals()[k].
+  void collapse() {
+    kernels_.collapse(values_.get() + 2 * size_, totals_.get(), 2 * problem_.hinges);
+  }
+
+  // The flushed sums of each unit, after the other select(): number k of unit u is at totals(k)[u].
+  void collect() {
+    const int64_t period = units_ * problem_.inner;
+    for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
+      double* total = totals_.get() + k * pitch_;
+      for (int64_t from = period; from < width_; from += period) {
+        for (int64_t c = 0; c < period; ++c) total[c] += total[from + c];
+      }
+      if (problem_.inner == 1) continue;
+      for (int64_t u = 0; u < units_; ++u) {
+        double sum = 0;
+        for (int64_t i = 0; i < problem_.inner; ++i) sum += total[u * problem_.inner + i];
+        total[u] = sum;
+      }
+    }
+  }
+
+  const double* totals(int64_t k = 0) const { return totals_.get() + k * pitch_; }
+  int64_t first() const { return first_; }
+  int64_t units() const { return units_; }
+
+ private:
+  void expand(const T* source, T* target) const {
+    const int64_t inner = problem_.inner;
+    for (int64_t c = 0; c < width_; c += units_ * inner) {
+      if (inner == 1) {
+        std::copy_n(source, units_, target + c);
+      } else {
+        for (int64_t u = 0; u < units_; ++u) std::fill_n(target + c + u * inner, inner, source[u]);
+      }
+    }
+    std::fill(target + width_, target + pitch_, T(0));
+  }
+
+  const Problem& problem_;
+  const Primitives<T>& kernels_;
+  const bool sums_;
+  const int64_t pitch_;
+  const int64_t size_;
+  // a, b and the sums over g * gate and g, each (hinges, pitch)
+  std::unique_ptr<T[]> values_;
+  std::unique_ptr<double[]> totals_;
+  int64_t first_ = 0;
+  int64_t units_ = 0;
+  int64_t width_ = 0;
+  bool flushed_ = false;
+};
+
+}  // namespace torchapl

@@ -1,0 +1,74 @@
+"""Installations without the compiled kernels: they work, and say why they are slow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchapl
+from torchapl.ops import extension
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_failure", "_instructions", "_explained"):
+        monkeypatch.setattr(extension, name, getattr(extension, name))
+
+
+def test_the_kernels_serve_the_cpu() -> None:
+    kernels = pytest.importorskip("torchapl.ops._C")
+    cpu = torchapl.backends()["cpu"]
+    assert cpu.implementation == f"C++ ({kernels.capability()})"
+    assert extension.is_loaded()
+
+
+def test_without_kernels_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extension, "_KERNELS", "torchapl.ops._absent")
+    extension.load()
+    assert not extension.is_loaded()
+    cpu = torchapl.backends()["cpu"]
+    assert cpu.implementation == "reference"
+    assert "without its compiled kernels" in cpu.reason
+
+
+def test_a_stale_binary_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "stale_kernels.py").write_text("raise ImportError('undefined symbol: _ZN2at')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(extension, "_KERNELS", "stale_kernels")
+    extension.load()
+    assert torchapl.backends()["cpu"] == ("reference", "undefined symbol: _ZN2at")
+
+
+def test_says_once_that_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extension, "_failure", "no compiler")
+    monkeypatch.setattr(extension, "_explained", False)
+    with pytest.warns(UserWarning, match="several times slower: no compiler"):
+        extension.explain_once(torch.ones(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        extension.explain_once(torch.ones(1))
+
+
+@pytest.mark.slow
+def test_builds_without_a_compiler(tmp_path: Path) -> None:
+    environment = os.environ | {"CC": "no-such-compiler", "CXX": "no-such-compiler"}
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", str(tmp_path / "lib")]
+    done = subprocess.run(
+        [*command, "--build-temp", str(tmp_path / "temp")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("*.so"))
+    assert 'building extension "torchapl.ops._C" failed' in done.stderr
