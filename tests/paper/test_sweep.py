@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from torchapl.cli import main
+from torchapl.paper.experiments import TABLES, get
+from torchapl.paper.runs import RunResult, write_json
+from torchapl.paper.sweep import Job, Sweep, reproduce
+from torchapl.paper.sweep.jobs import Choice, read_results, wanted_experiments, write_results
+from torchapl.paper.sweep.local import Done, LocalPool, command
+from torchapl.paper.sweep.statistics import baseline_of, paired_difference, summarise
+
+
+# Learning rates among which lab runs choose: a quarter, half, once and twice the recipe's.
+SLOW, _, DEFAULT, FAST = Sweep("lab", seeds=1).stages("cifar10-cnn-relu")[0]
+
+
+class FakePool:
+    """Writes invented results: the validation error says which candidate is best."""
+
+    def __init__(self, root: Path, best: Sequence[str] = (), broken: Sequence[Job] = ()) -> None:
+        self.root, self.best, self.broken = root, best, broken
+        self.ran: list[Job] = []
+
+    def run(self, jobs: Sequence[Job], done: Done) -> None:
+        for job in jobs:
+            self.ran.append(job)
+            if job in self.broken:
+                done(job, "killed")
+                continue
+            bonus = sum(text in job.overrides for text in self.best)
+            # The recipe's own rate changes nothing, so no override names it.
+            if DEFAULT in self.best and not any("optim.lr" in text for text in job.overrides):
+                bonus += 1
+            numbers = {"test_error": 20.0 - bonus + 0.1 * job.seed, "valid_error": 30.0 - bonus}
+            status = "failed" if FAST in job.overrides else "finished"
+            result = RunResult(job.experiment, job.scale, job.seed, status, numbers, job.overrides)
+            job.folder(self.root).mkdir(parents=True)
+            write_json(job.folder(self.root) / "result.json", result.to_dict())
+            done(job, None)
+
+
+def quietly(jobs: Sequence[Job]) -> Done:
+    return lambda job, error: None
+
+
+def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> dict[Job, str]:
+    return reproduce(
+        [TABLES["table1"]],
+        Sweep(scale, seeds=3, selection_seeds=2),
+        tmp_path,
+        pool,
+        only=only,
+        progress=quietly,
+    )
+
+
+def test_choices_come_first_and_only_from_validation_rows(tmp_path: Path) -> None:
+    pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
+    assert run_all(tmp_path, pool, "cifar10-cnn-leaky") == {}
+    # Four learning rates, then eight slopes, two seeds each, then three runs on all rows.
+    assert len(pool.ran) == 4 * 2 + 8 * 2 + 3
+    for job in pool.ran[:-3]:
+        assert "data.validation=5000" in job.overrides
+    for job in pool.ran[8:]:
+        assert SLOW in job.overrides
+    assert [job.seed for job in pool.ran[-3:]] == [0, 1, 2]
+    for job in pool.ran[-3:]:
+        assert job.overrides == ("activation=leaky:0.2", SLOW)
+        assert job.settings().data.validation == 0
+
+
+def test_the_chosen_value_and_its_scores_are_part_of_the_result(tmp_path: Path) -> None:
+    pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
+    run_all(tmp_path, pool, "cifar10-cnn-leaky")
+    sweep = Sweep("lab", seeds=3, selection_seeds=2)
+    summary = summarise(TABLES["table1"], sweep, read_results(tmp_path))["CNN + Leaky ReLU"][
+        "cifar10"
+    ]
+    rate, slope = summary.choices
+    assert rate.winner == SLOW
+    # A candidate that diverged can not win.
+    assert math.isinf(rate.scores[rate.candidates.index(FAST)])
+    assert slope.winner == "activation=leaky:0.2"
+    assert summary.n == 3
+    assert summary.mean == pytest.approx(18.1)
+    assert summary.std == pytest.approx(0.1)
+    assert summary.published is not None
+    assert summary.published.mean == 11.86
+
+
+def test_the_default_keeps_its_plain_name(tmp_path: Path) -> None:
+    pool = FakePool(tmp_path, best=(DEFAULT,))
+    run_all(tmp_path, pool, "cifar10-cnn-relu")
+    assert pool.ran[-1] == Job("cifar10-cnn-relu", "lab", 2)
+
+
+def test_what_is_done_is_not_repeated_and_more_seeds_add_to_it(tmp_path: Path) -> None:
+    run_all(tmp_path, FakePool(tmp_path), "cifar10-cnn-relu")
+    again = FakePool(tmp_path)
+    run_all(tmp_path, again, "cifar10-cnn-relu")
+    assert again.ran == []
+    more = FakePool(tmp_path)
+    reproduce(
+        [TABLES["table1"]],
+        Sweep("lab", seeds=5, selection_seeds=2),
+        tmp_path,
+        more,
+        only="cifar10-cnn-relu",
+        progress=quietly,
+    )
+    assert [job.seed for job in more.ran] == [3, 4]
+
+
+def test_a_broken_run_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    broken = Job("cifar10-cnn-relu", "smoke", 1)
+    pool = FakePool(tmp_path, broken=[broken])
+    assert run_all(tmp_path, pool, "cifar10-cnn-relu", scale="smoke") == {broken: "killed"}
+    assert [job.seed for job in pool.ran] == [0, 1, 2]
+    # The next call tries it again.
+    assert run_all(tmp_path, FakePool(tmp_path), "cifar10-cnn-relu", scale="smoke") == {}
+
+
+def test_failed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
+    for seed, status in enumerate(("finished", "failed", "finished")):
+        numbers = {"test_error": 10.0 + seed} if status == "finished" else {}
+        result = RunResult("cifar10-cnn-relu", "smoke", seed, status, numbers, error="NaN")  # type: ignore[arg-type]
+        folder = Job("cifar10-cnn-relu", "smoke", seed).folder(tmp_path)
+        folder.mkdir(parents=True)
+        write_json(folder / "result.json", result.to_dict())
+    table = summarise(TABLES["table3"], Sweep("smoke", 3), read_results(tmp_path))
+    assert (table["ReLU"]["cifar10"].n, table["ReLU"]["cifar10"].failed) == (2, 1)
+
+
+def test_table3_chooses_no_number_of_hinges() -> None:
+    assert wanted_experiments([TABLES["table3"]], None)["cifar10-cnn-apl"] == (False, 1)
+    assert wanted_experiments([TABLES["table1"]], None)["cifar10-cnn-apl"] == (True, 1)
+    sweep = Sweep("paper", 5)
+    assert sweep.stages("cifar10-cnn-apl", choose=False) == []
+    assert sweep.stages("cifar10-cnn-apl") == [get("cifar10-cnn-apl").choices]
+
+
+def test_an_unmatched_pattern_is_an_error() -> None:
+    with pytest.raises(ValueError, match="--only 'nothing' matches no experiment of these tables"):
+        wanted_experiments([TABLES["table3"]], "nothing")
+
+
+def test_stored_results_make_the_same_table(tmp_path: Path) -> None:
+    run_all(tmp_path / "runs", FakePool(tmp_path / "runs"), "cifar10-cnn-*", scale="smoke")
+    results = read_results(tmp_path / "runs")
+    write_results(results, tmp_path / "stored" / "smoke.jsonl")
+    sweep = Sweep("smoke", 3)
+    stored = read_results(tmp_path / "stored" / "smoke.jsonl")
+    assert summarise(TABLES["table1"], sweep, stored) == summarise(TABLES["table1"], sweep, results)
+
+
+def test_paired_difference_by_hand() -> None:
+    found = paired_difference({0: 8.0, 1: 9.0, 2: 7.0, 9: 1.0}, {0: 10.0, 1: 10.0, 2: 10.0})
+    assert found is not None
+    assert (found.n, found.mean) == (3, -2.0)
+    # t(0.975, 2) = 4.30265; standard error 1 / sqrt(3).
+    assert found.half_width == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
+    assert found.relative_reduction == pytest.approx(0.2)
+    assert paired_difference({0: 1.0}, {0: 2.0}) is None
+    auc = paired_difference({0: 0.81, 1: 0.81}, {0: 0.8, 1: 0.8}, higher_is_better=True)
+    assert auc is not None
+    assert auc.relative_reduction == pytest.approx(0.05)
+
+
+def test_every_cell_has_a_baseline_that_exists() -> None:
+    for table in TABLES.values():
+        for experiment in table.experiments:
+            assert get(baseline_of(experiment)).activation.kind == "relu"
+
+
+def test_winner_is_the_first_of_equals() -> None:
+    assert Choice(("a", "b"), (1.0, 1.0)).winner == "a"
+
+
+def test_local_pool_names_what_went_wrong(tmp_path: Path) -> None:
+    pool = LocalPool(tmp_path, None, "cpu", workers=2)
+    told: dict[Job, str | None] = {}
+    good = Job("atlas-dnn-relu", "smoke", 0)
+    bad = Job("cifar10-cnn-relu", "smoke", 0, ("epochs=none",))
+    pool.run([bad, good], lambda job, error: told.update({job: error}))
+    assert told[good] is None
+    assert "epochs must be a whole number" in str(told[bad])
+    assert list(read_results(tmp_path)) == [good]
+    assert command(good, tmp_path, Path("data"), "cpu")[-2:] == ["--data", "data"]
+
+
+def test_dry_run_says_what_and_how_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["reproduce", "table3", "--runs", str(tmp_path), "--dry-run", "--device", "cpu"]
+    assert main([*arguments, "--scale", "paper", "--seeds", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert "cifar10-cnn-apl-s1-frozen" in printed
+    assert "in all about" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_smoke_table_from_start_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, store = tmp_path / "runs", tmp_path / "smoke.jsonl"
+    arguments = ["reproduce", "table3", "--scale", "smoke", "--seeds", "1", "--workers", "2"]
+    assert main([*arguments, "--runs", str(runs), "--device", "cpu", "--store", str(store)]) == 0
+    printed = capsys.readouterr().out
+    assert "12.56 (0.26)" in printed
+    assert main([*arguments, "--runs", str(store), "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["table3"]
+    assert [cell["n"] for cell in cells] == [1] * 6
