@@ -35,8 +35,9 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
         tensor([[-0.2000,  3.0000]])
     """
     unit_dim = _check(input, slope, offset, unit_dim)
-    # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
-    if forward_ad._current_level >= 0 or needs_plain_formula():
+    # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone. An
+    # exported program has to run where this package is not installed.
+    if forward_ad._current_level >= 0 or needs_plain_formula() or torch.compiler.is_exporting():
         return reference.apl(input, slope, offset, unit_dim)
     output: Tensor = apl_operator(input, slope, offset, unit_dim)
     return output

@@ -156,10 +156,10 @@ def test_one_unit_under_two_names_stays_one() -> None:
 
 def test_affine_units_keep_within_the_tolerance() -> None:
     unit = curves.fit(torch.sigmoid, 9, (-8.0, 8.0)).module(dtype=torch.float64)
-    result = simplify(unit, 0.01)
+    result = simplify(unit, 0.05)
     assert isinstance(result.model, AffineAPL)
     assert result.model.unit.num_hinges < 9
-    assert curves.distance(unit, result.model, interval=(-30.0, 30.0)) <= 0.01
+    assert curves.distance(unit, result.model, interval=(-30.0, 30.0)) <= 0.05
 
 
 @pytest.mark.parametrize(
