@@ -16,8 +16,8 @@ from torchapl.paper.sweep.local import Done, LocalPool, command
 from torchapl.paper.sweep.statistics import baseline_of, paired_difference, summarise
 
 
-# Learning rates among which lab runs choose: a quarter, half, once and twice the recipe's.
-SLOW, _, DEFAULT, FAST = Sweep("lab", seeds=1).stages("cifar10-cnn-relu")[0]
+# Learning rates among which lab runs choose, ascending; the middle one is the recipe's own.
+SLOW, DEFAULT, FAST = Sweep("lab", seeds=1).stages("cifar10-cnn-relu")[0]
 
 
 class FakePool:
@@ -63,11 +63,11 @@ def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> di
 def test_choices_come_first_and_only_from_validation_rows(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
     assert run_all(tmp_path, pool, "cifar10-cnn-leaky") == {}
-    # Four learning rates, then eight slopes, two seeds each, then three runs on all rows.
-    assert len(pool.ran) == 4 * 2 + 8 * 2 + 3
+    # Three learning rates, then eight slopes, two seeds each, then three runs on all rows.
+    assert len(pool.ran) == 3 * 2 + 8 * 2 + 3
     for job in pool.ran[:-3]:
         assert "data.validation=5000" in job.overrides
-    for job in pool.ran[8:]:
+    for job in pool.ran[6:]:
         assert SLOW in job.overrides
     assert [job.seed for job in pool.ran[-3:]] == [0, 1, 2]
     for job in pool.ran[-3:]:
