@@ -50,6 +50,7 @@ class Code:
 
     ir: str
     assembly: str
+    binary: bytes
     tile: tuple[int, int]
     registers: int
     spilled: int
@@ -89,7 +90,8 @@ def compile_kernel(
     tile = (settings["UNITS"], settings["OUTER"] * settings["INNER"])
     assembly = asm["amdgcn" if hip else "ptx"]
     read = _read_amdgcn(assembly) if hip else _read_ptx(assembly, gpu)
-    return Code(asm["ttgir"], assembly, tile, *read)
+    binary = asm["hsaco" if hip else "cubin"]
+    return Code(asm["ttgir"], assembly, binary, tile, *read)
 
 
 def _read_ptx(ptx: str, gpu: GPUTarget) -> tuple[int, int]:
