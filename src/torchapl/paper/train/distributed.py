@@ -56,7 +56,15 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
     if size == 1:
         yield world, chosen
         return
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    # torchrun keeps one store over restarts: a new life would meet the addresses of the last one.
+    store, rank, size = next(dist.rendezvous("env://"))
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        "nccl" if chosen.type == "cuda" else "gloo",
+        store=dist.PrefixStore(f"life {life}", store),
+        rank=rank,
+        world_size=size,
+    )
     try:
         yield world, chosen
     finally:
