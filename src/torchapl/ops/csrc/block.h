@@ -19,15 +19,22 @@ const Primitives<T>& primitives(const Capability& capability) {
 template <typename T>
 class Block {
  public:
-  Block(const Problem& problem, const Capability& capability, int64_t width)
+  Block(const Problem& problem, const Capability& capability)
       : problem_(problem),
         kernels_(primitives<T>(capability)),
-        sums_(problem.grad_a != nullptr || problem.grad_b != nullptr),
-        pitch_(round_up(width, LANES)),
-        size_(problem.hinges * pitch_),
-        values_(uninitialised<T>((sums_ ? 4 : 2) * size_)) {
+        sums_(problem.grad_a != nullptr || problem.grad_b != nullptr) {}
+
+  // Makes room for the hinges and sums of `width` columns, side by side in the first-level cache.
+  void allocate(int64_t width) {
+    pitch_ = round_up(width, LANES);
+    size_ = problem_.hinges * pitch_;
+    values_ = uninitialised<T>((sums_ ? 4 : 2) * size_);
+    a_ = values_.get();
+    b_ = a_ + size_;
     if (!sums_) return;
-    std::fill_n(values_.get() + 2 * size_, 2 * size_, T(0));
+    sum_a_ = b_ + size_;
+    sum_b_ = sum_a_ + size_;
+    std::fill_n(sum_a_, 2 * size_, T(0));
     totals_ = uninitialised<double>(2 * size_);
   }
 
@@ -35,8 +42,8 @@ class Block {
   void select(int64_t unit) {
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + unit;
-      std::fill_n(values_.get() + s * pitch_, pitch_, static_cast<const T*>(problem_.a)[index]);
-      std::fill_n(values_.get() + size_ + s * pitch_, pitch_, static_cast<const T*>(problem_.b)[index]);
+      std::fill_n(a_ + s * pitch_, pitch_, static_cast<const T*>(problem_.a)[index]);
+      std::fill_n(b_ + s * pitch_, pitch_, static_cast<const T*>(problem_.b)[index]);
     }
   }
 
@@ -48,34 +55,53 @@ class Block {
     width_ = width;
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + first;
-      expand(static_cast<const T*>(problem_.a) + index, values_.get() + s * pitch_);
-      expand(static_cast<const T*>(problem_.b) + index, values_.get() + size_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.a) + index, a_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.b) + index, b_ + s * pitch_);
     }
   }
 
-  void forward(const T* x, T* y, int64_t rows, int64_t n, int64_t stride, int64_t out_stride) const {
-    kernels_.forward({x, y, rows, n, stride, out_stride, values_.get(), values_.get() + size_,
-                      problem_.hinges, pitch_});
+  // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the sums are made in
+  // the place of the gradients.
+  void select_in_place(int64_t first, int64_t width) {
+    first_ = first;
+    width_ = width;
+    pitch_ = problem_.units;
+    a_ = const_cast<T*>(static_cast<const T*>(problem_.a)) + first;
+    b_ = const_cast<T*>(static_cast<const T*>(problem_.b)) + first;
+    if (!sums_) return;
+    sum_a_ = static_cast<T*>(problem_.grad_a) + first;
+    sum_b_ = static_cast<T*>(problem_.grad_b) + first;
+    for (int64_t s = 0; s < problem_.hinges; ++s) {
+      std::fill_n(sum_a_ + s * pitch_, width, T(0));
+      std::fill_n(sum_b_ + s * pitch_, width, T(0));
+    }
+  }
+
+  void finish_in_place() {
+    for (int64_t s = 0; s < problem_.hinges; ++s) {
+      for (int64_t c = 0; c < width_; ++c) sum_b_[s * pitch_ + c] *= a_[s * pitch_ + c];
+    }
+  }
+
+  void forward(const T* x, T* y, int64_t rows, int64_t n, int64_t stride, int64_t out_stride,
+               int64_t ahead) const {
+    kernels_.forward({x, y, rows, n, stride, out_stride, ahead, a_, b_, problem_.hinges, pitch_});
   }
 
   void backward(const T* x, const T* g, T* dx, int64_t rows, int64_t n, int64_t stride,
-                int64_t out_stride) {
-    T* values = values_.get();
-    kernels_.backward({x, g, dx, rows, n, stride, out_stride, values, values + size_,
-                       sums_ ? values + 2 * size_ : nullptr, sums_ ? values + 3 * size_ : nullptr,
+                int64_t out_stride, int64_t ahead) {
+    kernels_.backward({x, g, dx, rows, n, stride, out_stride, ahead, a_, b_, sum_a_, sum_b_,
                        problem_.hinges, pitch_});
   }
 
   // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
   void flush() {
-    if (sums_) kernels_.flush(values_.get() + 2 * size_, totals_.get(), 2 * size_, !flushed_);
+    if (sums_) kernels_.flush(sum_a_, totals_.get(), 2 * size_, !flushed_);
     flushed_ = true;
   }
 
   // The sums of one unit so far, after select(unit): number k is at totals()[k].
-  void collapse() {
-    kernels_.collapse(values_.get() + 2 * size_, totals_.get(), 2 * problem_.hinges);
-  }
+  void collapse() { kernels_.collapse(sum_a_, totals_.get(), 2 * problem_.hinges); }
 
   // The flushed sums of each unit, after the other select(): number k of unit u is at totals(k)[u].
   void collect() {
@@ -94,6 +120,7 @@ class Block {
     }
   }
 
+  bool sums() const { return sums_; }
   const double* totals(int64_t k = 0) const { return totals_.get() + k * pitch_; }
   int64_t first() const { return first_; }
   int64_t units() const { return units_; }
@@ -114,14 +141,12 @@ class Block {
   const Problem& problem_;
   const Primitives<T>& kernels_;
   const bool sums_;
-  const int64_t pitch_;
-  const int64_t size_;
-  // a, b and the sums over g * gate and g, each (hinges, pitch)
   std::unique_ptr<T[]> values_;
   std::unique_ptr<double[]> totals_;
-  int64_t first_ = 0;
-  int64_t units_ = 0;
-  int64_t width_ = 0;
+  // each (hinges, pitch)
+  T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr;
+  int64_t pitch_ = 0, size_ = 0;
+  int64_t first_ = 0, units_ = 0, width_ = 0;
   bool flushed_ = false;
 };
 

@@ -32,11 +32,12 @@ void parallel(int64_t tasks, const Function& function) {
 
 template <typename T, bool Back>
 void run(Block<T>& block, const View<T>& view, int64_t at, int64_t out_at, int64_t rows, int64_t n,
-         int64_t stride, int64_t out_stride) {
+         int64_t stride, int64_t out_stride, int64_t ahead) {
+  T* out = view.out() + out_at;
   if constexpr (Back) {
-    block.backward(view.x() + at, view.g() + at, view.out() + out_at, rows, n, stride, out_stride);
+    block.backward(view.x() + at, view.g() + at, out, rows, n, stride, out_stride, ahead);
   } else {
-    block.forward(view.x() + at, view.out() + out_at, rows, n, stride, out_stride);
+    block.forward(view.x() + at, out, rows, n, stride, out_stride, ahead);
   }
 }
 
@@ -78,8 +79,10 @@ void run_strip(Block<T>& block, const View<T>& view, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = r * view.stride(), out_at = r * view.out_stride();
     const int64_t whole = n / LANES * LANES;
-    run<T, Back>(block, view, at, out_at, n / LANES, LANES, LANES, kept ? LANES : 0);
-    if (whole < n) run<T, Back>(block, view, at + whole, out_at + (kept ? whole : 0), 1, n - whole, 0, 0);
+    run<T, Back>(block, view, at, out_at, n / LANES, LANES, LANES, kept ? LANES : 0, STRIP_AHEAD);
+    if (whole < n) {
+      run<T, Back>(block, view, at + whole, out_at + (kept ? whole : 0), 1, n - whole, 0, 0, 0);
+    }
   }
 }
 
@@ -99,7 +102,8 @@ void by_rows(const Problem& p, const Capability& capability) {
     const int64_t last_unit = std::min(p.units, unit + plan.range);
     const int64_t last_inner = std::min(p.inner, (segment + 1) * plan.segment);
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
-    Block<T> block(p, capability, LANES);
+    Block<T> block(p, capability);
+    block.allocate(LANES);
     View<T> view(p, capability, stride, plan.merge, std::min(STRIP, p.inner));
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
@@ -123,8 +127,10 @@ void by_rows(const Problem& p, const Capability& capability) {
 
 template <typename T, bool Back>
 void by_columns(const Problem& p, const Capability& capability) {
-  const ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, sizeof(T));
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
+  ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, sizeof(T));
+  // Sums are made in the place of the gradients only where both are wanted.
+  if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
   const int64_t size = 2 * p.hinges * p.units;
   const auto partial = uninitialised<double>(sums && plan.chunks > 1 ? plan.chunks * size : 0);
   const int64_t step = has_16_bits(p.storage) ? COPIED_ROWS : FLUSH_ROWS;
@@ -134,23 +140,33 @@ void by_columns(const Problem& p, const Capability& capability) {
     const int64_t width = std::min(plan.block, plan.columns - column);
     const int64_t row = task / plan.blocks * plan.chunk;
     const int64_t last = std::min(plan.rows, row + plan.chunk);
-    Block<T> block(p, capability, width);
-    block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
+    Block<T> block(p, capability);
+    const bool in_place = plan.in_place && width % LANES == 0;
+    if (in_place) {
+      block.select_in_place(column, width);
+    } else {
+      block.allocate(width);
+      block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
+    }
     View<T> view(p, capability, plan.columns, COPIED_ROWS, width);
 
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
       const int64_t offset = r * plan.columns + column;
       view.open(offset, rows, n);
-      run<T, Back>(block, view, 0, 0, rows, n, view.stride(), view.out_stride());
+      run<T, Back>(block, view, 0, 0, rows, n, view.stride(), view.out_stride(), 4 * view.stride());
       view.close(offset, rows, n);
     };
     for (int64_t r = row; r < last; r += step) {
       visit(r, std::min(step, last - r), width);
-      if ((r + step - row) % FLUSH_ROWS == 0) block.flush();
+      if ((r + step - row) % FLUSH_ROWS == 0 && r + step < last) block.flush();
     }
     if (last == plan.rows && plan.ragged > 0) visit(last, 1, plan.ragged);
-    block.flush();
     if (!sums) return;
+    if (in_place) {
+      block.finish_in_place();
+      return;
+    }
+    block.flush();
 
     block.collect();
     double* part = partial.get() + task / plan.blocks * size + block.first();

@@ -16,6 +16,10 @@ constexpr int64_t SHORTEST_ROW = 64;
 constexpr int64_t STRIP = 1024;
 // Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
 constexpr int64_t FLUSH_ROWS = 128;
+// How far ahead of a strip memory is fetched, in elements.
+constexpr int64_t STRIP_AHEAD = 512;
+// Few rows use hinges and sums so rarely that copies of them do not pay.
+constexpr int64_t ROWS_IN_PLACE = 8;
 // Rows of 16-bit storage that are converted at a time.
 constexpr int64_t COPIED_ROWS = 4;
 
@@ -60,6 +64,7 @@ struct ColumnPlan {
   int64_t ragged;   // columns of one more, incomplete row
   int64_t block, blocks;
   int64_t chunk, chunks;
+  bool in_place;  // hinges are read and sums are made where the parameters and gradients are
 
   ColumnPlan(int64_t outer, int64_t units, int64_t inner, int64_t hinges, int64_t item_size) {
     // The hinges and the sums of a block of columns share the first-level cache with the data.
@@ -80,6 +85,7 @@ struct ColumnPlan {
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
     chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, FLUSH_ROWS))), 4);
     chunks = divide_up(rows, chunk);
+    in_place = inner == 1 && repeat == 1 && rows <= ROWS_IN_PLACE;
   }
 
   int64_t tasks() const { return blocks * chunks; }

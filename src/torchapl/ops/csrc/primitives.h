@@ -20,6 +20,7 @@ struct Forward {
   int64_t n;           // columns
   int64_t stride;      // from row to row of x
   int64_t out_stride;  // and of y
+  int64_t ahead;       // from an element to the one to be fetched meanwhile; may lie outside
   const T* a;
   const T* b;
   int64_t hinges;
@@ -35,6 +36,7 @@ struct Backward {
   int64_t n;
   int64_t stride;      // of x and g
   int64_t out_stride;  // of dx; 0 lets all rows overwrite one, for a dx that nobody wants
+  int64_t ahead;
   const T* a;
   const T* b;
   T* sum_a;  // sums over g * gate and over g of the active elements; null pointers if unwanted
