@@ -136,6 +136,38 @@ def test_dtype_and_channels_last(name, dtype):
     assert net.predict(images).dtype == dtype
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "dasnet", ENSEMBLE])
+def test_compiled_networks_train_alike(name):
+    """Traced by dynamo in one graph; the code generator is torch's and tested with the units."""
+    net = small(name)
+    twin = copy.deepcopy(net)
+    twin.compile(backend="eager", fullgraph=True)
+    images, labels = torch.randn(4, 3, 12, 12), torch.arange(4)
+    gradients = []
+    for model in (net, twin):
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        loss = F.cross_entropy(model(images), labels) + model.extra_loss(labels, 0.2)
+        loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "channel-out", ENSEMBLE])
+def test_autocast(name):
+    net = small(name)
+    images, labels = torch.randn(4, 3, 12, 12), torch.arange(4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = net(images)
+    assert logits.dtype == torch.bfloat16
+    loss = F.cross_entropy(logits.float(), labels) + net.extra_loss(labels, 0.2)
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)
+
+
 def test_build_suggests_the_nearest_name():
     with pytest.raises(ValueError, match=r"'cifar_cnn', did you mean 'cifar-cnn'\?"):
         small("cifar_cnn")

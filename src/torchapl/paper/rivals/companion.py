@@ -63,7 +63,11 @@ class Companions(nn.Module):
 
 
 def classification_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean softmax cross-entropy, or sigmoid cross-entropy of a single logit."""
+    """Return the mean softmax cross-entropy, or sigmoid cross-entropy of a single logit.
+
+    It is computed in at least float32, whatever precision a network's layers run in.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if logits.shape[1] == 1:
         return F.binary_cross_entropy_with_logits(logits[:, 0], targets.flatten().to(logits.dtype))
     return F.cross_entropy(logits, targets)
