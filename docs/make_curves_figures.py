@@ -121,7 +121,9 @@ def draw_theorem() -> None:
 
 
 def draw_fits(fits: dict[tuple[str, str], list[curves.Fit]]) -> None:
-    figure, axes = plt.subplots(2, len(FUNCTIONS), figsize=(18, 5), height_ratios=(2, 1))
+    figure, axes = plt.subplots(
+        2, len(FUNCTIONS), figsize=(18, 5), height_ratios=(2, 1), layout="constrained"
+    )
     for column, (name, (function, interval)) in zip(axes.T, FUNCTIONS.items(), strict=True):
         x = torch.linspace(*interval, 1001, dtype=torch.float64)
         column[0].plot(x, function(x), color="lightgray", linewidth=5)
