@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
 
@@ -57,11 +59,11 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
         yield world, chosen
         return
     # torchrun keeps one store over restarts: a new life would meet the addresses of the last one.
-    store, rank, size = next(dist.rendezvous("env://"))
+    store, rank, size = next(rendezvous("env://"))
     life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group(
         "nccl" if chosen.type == "cuda" else "gloo",
-        store=dist.PrefixStore(f"life {life}", store),
+        store=PrefixStore(f"life {life}", store),
         rank=rank,
         world_size=size,
     )

@@ -22,6 +22,7 @@ from torchapl.paper.runs import (
 from torchapl.paper.train import checkpoint, interrupt, observe
 from torchapl.paper.train.distributed import World, from_first, total
 from torchapl.paper.train.progress import Reporter
+from torchapl.paper.train.sums import Sums
 from torchapl.paper.train.trainer import DivergedError, Evaluation, Trainer
 
 # Steps between two looks at what is not free to look at: a GPU's loss, other processes' signals.
@@ -173,7 +174,7 @@ class Run:
         self._tensorboard(line)
         self.reporter.epoch(line)
         position.epoch, position.batch = epoch, 0
-        trainer.sums.zero_()
+        trainer.sums = Sums(trainer.device)
         self._save()
         self._look(self.probe)
 

@@ -20,6 +20,7 @@ from torchapl.paper.nets import Net, build
 from torchapl.paper.optim import build_optimizer, set_schedule
 from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
+from torchapl.paper.train.sums import Sums
 
 Compile = Literal["none", "default", "graphs"]
 
@@ -123,8 +124,8 @@ class Trainer:
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
-        # Losses, wrong rows and rows of the epoch, summed on the device and read once an epoch.
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+        # Of the present epoch.
+        self.sums = Sums(device)
 
     def _channels_last(self) -> bool:
         # On CPUs oneDNN reorders inside; per-position curves prefer the plain layout.
@@ -191,11 +192,7 @@ class Trainer:
         set_schedule(self.optimizer, self.experiment.optim, position.step, self.total_steps)
         self.optimizer.step()
         self.net.after_step()
-        with torch.no_grad():
-            wrong = self._wrong(outputs, targets)
-            self.sums += torch.stack(
-                [summed.double(), wrong.double(), wrong.new_tensor(len(targets))]
-            )
+        self.sums.add(summed, self._wrong(outputs.detach(), targets), len(targets))
         position.step += 1
         position.batch += 1
 
@@ -219,7 +216,7 @@ class Trainer:
         """Raise DivergedError unless losses so far and all parameters are finite."""
         norms = torch._foreach_norm([p.detach() for p in self.net.parameters()])
         finite = torch.isfinite(torch.stack([n.double() for n in norms])).all()
-        finite &= torch.isfinite(self.sums).all()
+        finite &= torch.isfinite(self.sums.loss)
         if int(total((~finite).double(), self.world)):
             raise DivergedError(self.diagnosis(inputs))
 
@@ -241,14 +238,13 @@ class Trainer:
 
     def train_numbers(self) -> dict[str, float]:
         """Return loss and error of the epoch so far, over all processes."""
-        loss, wrong, rows = total(self.sums, self.world).tolist()
-        return {"train_loss": loss / rows, "train_error": 100 * wrong / rows}
+        return {f"train_{key}": value for key, value in self.sums.numbers(self.world).items()}
 
     @torch.no_grad()
     def evaluate(self, batches: Batches) -> Evaluation:
         """Return loss and error (percent), and for events AUC and significances, of a data set."""
         self.net.eval()
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        sums = Sums(self.device)
         scores, labels = [], []
         with observe.preserved_rng(self.device):
             # A network that is stochastic at test time gives the same numbers whenever it is asked.
@@ -256,16 +252,12 @@ class Trainer:
             for inputs, targets in batches.epoch(0):
                 outputs = self.net.predict(inputs).float()
                 wrong = self._wrong(outputs, targets)
-                summed = self.losses(outputs, targets)
-                sums += torch.stack(
-                    [summed.double(), wrong.double(), wrong.new_tensor(len(targets))]
-                )
+                sums.add(self.losses(outputs, targets), wrong, len(targets))
                 if self.is_binary:
                     scores.append(outputs.flatten().sigmoid().cpu())
                     labels.append(targets.cpu())
         self.net.train()
-        loss, wrong_rows, rows = total(sums, self.world).tolist()
-        numbers = {"loss": loss / rows, "error": 100 * wrong_rows / rows}
+        numbers = sums.numbers(self.world)
         if not self.is_binary:
             return Evaluation(numbers)
         all_scores, all_labels = in_order(scores, self.world), in_order(labels, self.world)
@@ -282,7 +274,7 @@ class Trainer:
         tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
         tensors |= {f"optimizer/{name}": tensor for name, tensor in buffers.items()}
         tensors |= {f"rng/{k}": tensor for k, tensor in observe.rng_state(self.device).items()}
-        tensors["sums"] = self.sums
+        tensors["sums"] = self.sums.state()
         facts = cast("dict[str, Json]", {"position": vars(self.position).copy(), "groups": groups})
         return tensors, facts
 
@@ -296,5 +288,5 @@ class Trainer:
         groups = cast("list[Json]", facts["groups"])
         checkpoint.unpack_optimizer(self.optimizer, below("optimizer/"), groups)
         observe.set_rng_state(below("rng/"), self.device)
-        self.sums.copy_(tensors["sums"])
+        self.sums.restore(tensors["sums"])
         self.position = Position(**cast("dict[str, float]", facts["position"]))  # type: ignore[arg-type]  # checked by the checksum
