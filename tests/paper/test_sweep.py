@@ -63,8 +63,9 @@ def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> di
 def test_choices_come_first_and_only_from_validation_rows(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
     assert run_all(tmp_path, pool, "cifar10-cnn-leaky") == {}
-    # Three learning rates, then eight slopes, two seeds each, then three runs on all rows.
-    assert len(pool.ran) == 3 * 2 + 8 * 2 + 3
+    # Three learning rates, then eight slopes, one of which is the default and known by then, two
+    # seeds each, then three runs on all rows.
+    assert len(pool.ran) == 3 * 2 + 7 * 2 + 3
     for job in pool.ran[:-3]:
         assert "data.validation=5000" in job.overrides
     for job in pool.ran[6:]:

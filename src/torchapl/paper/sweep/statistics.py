@@ -158,8 +158,8 @@ def paired_difference(
 
     Example:
         >>> found = paired_difference({0: 9.0, 1: 8.0}, {0: 10.0, 1: 10.0})
-        >>> print(f"{found.mean:.2f} +- {found.half_width:.2f}, {found.relative_reduction:.2f} less")
-        -1.50 +- 6.35, 0.15 less
+        >>> found.mean, round(found.half_width, 2), found.relative_reduction
+        (-1.5, 6.35, 0.15)
     """
     from scipy import stats
 
