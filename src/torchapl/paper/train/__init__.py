@@ -70,6 +70,9 @@ def train(
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
         stack.enter_context(observe.preserved_rng(chosen))
+        if chosen.type == "cuda":
+            # A resumed run must repeat the convolutions of the first one to the bit.
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True))
         if world.is_first:
             stack.enter_context(locked(folder))
         found = from_first(_begin(folder, experiment, seed) if world.is_first else None, world)
