@@ -157,14 +157,38 @@ def test_conversion_leaves_the_model_alone() -> None:
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert net.training
     assert converted.training
+    net[5].eval()
+    assert not to_relu_network(net, x)[5].training  # type: ignore[index]
     assert not any(
         m._forward_pre_hooks for m in itertools.chain(net.modules(), converted.modules())
     )
 
 
 def test_large_matrices_are_refused_with_their_cost() -> None:
+    last = unit(100, 2, unit_dim=-1)
     with pytest.raises(ValueError, match=r"has 30,000 weights.*max_parameters=20,000"):
-        to_relu_network(unit(100, 2), torch.randn(1, 100), max_parameters=20_000)
+        to_relu_network(last, torch.randn(1, 5, 100), max_parameters=20_000)
+    # At axis 1 there is a form whose cost grows with the number of units alone.
+    first, x = unit(100, 2), torch.randn(3, 100)
+    converted = to_relu_network(first, x, max_parameters=20_000)
+    assert sum(p.numel() for p in converted.parameters()) == 100 * (3 + 3 + 3 + 1)
+    torch.testing.assert_close(converted(x), first(x))
+
+
+class Detour(nn.Module):
+    """Uses the layers of its Sequential one by one, and the first of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 6), unit(6), nn.Linear(6, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x) + self.body[2](self.body[0](x))
+
+
+def test_layers_that_are_called_from_elsewhere_stay() -> None:
+    net, x = Detour(), torch.randn(5, 6)
+    torch.testing.assert_close(to_relu_network(net, x)(x), net(x))
 
 
 def test_units_in_the_middle_are_refused() -> None:

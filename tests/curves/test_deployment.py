@@ -26,6 +26,8 @@ def network() -> nn.Module:
     ).eval()
 
 
+# torch's own deprecation, in run_decompositions.
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 def test_exported_program_has_core_operators_only() -> None:
     net, x = network(), torch.randn(4, 3, 8, 8)
     program = torch.export.export(net, (x,))

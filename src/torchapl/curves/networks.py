@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -68,18 +69,21 @@ def _convert(
     model: nn.Module, example_inputs: Inputs, max_parameters: int, *, absorb_convolutions: bool
 ) -> nn.Module:
     converted = copy.deepcopy(model)
-    places = _places(converted, example_inputs)
+    places, calls = _places(converted, example_inputs)
     for module in list(converted.modules()):
-        if type(module) is nn.Sequential:
-            _absorb(module, places, max_parameters, absorb_convolutions)
+        # Parts that are also called from elsewhere, or alone, have to stay what they are.
+        once = len({calls[id(part)] for part in (module, *module.children())}) == 1
+        if type(module) is nn.Sequential and once:
+            _absorb(module, places, absorb_convolutions)
     blocks: dict[int, nn.Module] = {}
     for name, unit in list(named_units(converted)):
         if id(unit) not in blocks:
             if id(unit) not in places:
                 raise ValueError(f"the example inputs do not reach the units of {name!r}")
-            blocks[id(unit)] = _block(name, unit, places[id(unit)], max_parameters)
+            block = _block(name, unit, places[id(unit)], max_parameters)
+            blocks[id(unit)] = block.train(unit.training)
         converted = put(converted, name, blocks[id(unit)])
-    return converted.train(model.training)
+    return converted
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,10 @@ class _Place:
 
 
 @torch.no_grad()
-def _places(model: nn.Module, example_inputs: Inputs) -> dict[int, _Place]:
+def _places(model: nn.Module, example_inputs: Inputs) -> tuple[dict[int, _Place], Counter[int]]:
+    """Run the model: what do its units see, and how often is each module called?"""
     found: dict[int, _Place] = {}
+    calls: Counter[int] = Counter()
 
     def watch(name: str, unit: Unit, input: Tensor) -> None:
         shape, inner = tuple(input.shape), inner_unit(unit)
@@ -125,25 +131,28 @@ def _places(model: nn.Module, example_inputs: Inputs) -> dict[int, _Place]:
             )
         found[id(unit)] = place
 
+    def count(module: nn.Module, args: object) -> None:
+        calls[id(module)] += 1
+
     hooks = [
         unit.register_forward_pre_hook(lambda _, args, n=name, u=unit: watch(n, u, args[0]))
         for name, unit in {id(u): (n, u) for n, u in named_units(model)}.values()
     ]
-    training = model.training
+    hooks += [module.register_forward_pre_hook(count) for module in model.modules()]
+    modes = [(module, module.training) for module in model.modules()]
     try:
         # Evaluation mode: the statistics of batch normalisation must not move.
         model.eval()
         model(*example_inputs) if isinstance(example_inputs, tuple) else model(example_inputs)
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
         for hook in hooks:
             hook.remove()
-    return found
+    return found, calls
 
 
-def _absorb(
-    module: nn.Sequential, places: dict[int, _Place], max_parameters: int, convolutions: bool
-) -> None:
+def _absorb(module: nn.Sequential, places: dict[int, _Place], convolutions: bool) -> None:
     """Let the neighbours of units in a Sequential take over their affine maps."""
     for i, unit in enumerate(module):
         place = places.get(id(unit))
@@ -151,15 +160,11 @@ def _absorb(
         if place is None or not isinstance(unit, Unit):
             continue
         hidden = Hidden.of(unit).flat(place.units)
-        if place.on_last_axis and type(before) is nn.Linear:
+        j = _next_layer(module, i)
+        after = module[j] if j < len(module) else None
+        if place.on_last_axis and type(before) is nn.Linear and type(after) is nn.Linear:
             module[i - 1], module[i] = expanded(before, hidden), nn.ReLU()
-            j = _next_layer(module, i)
-            after = module[j] if j < len(module) else None
-            if type(after) is nn.Linear:
-                module[j] = combined(after, hidden)
-            else:
-                _, combine = dense(str(i), hidden, before.weight, max_parameters)
-                module[i] = nn.Sequential(nn.ReLU(), combine)
+            module[j] = combined(after, hidden)
         elif place.on_channels and convolutions and type(before) is nn.Conv2d:
             module[i - 1] = expanded(before, hidden)
             module[i] = nn.Sequential(nn.ReLU(), grouped(hidden, before.weight)[1])
@@ -179,7 +184,8 @@ def _next_layer(module: nn.Sequential, i: int) -> int:
 def _block(name: str, unit: Unit, place: _Place, max_parameters: int) -> nn.Module:
     hidden = Hidden.of(unit).flat(place.units)
     like = inner_unit(unit).slope
-    if place.on_last_axis:
+    fits = hidden.weight.shape[0] * place.units**2 <= max_parameters
+    if place.on_last_axis and (fits or place.start != 1):
         expand, combine = dense(name, hidden, like, max_parameters)
         return nn.Sequential(expand, nn.ReLU(), combine)
     if place.start == 1:
