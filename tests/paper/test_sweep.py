@@ -15,7 +15,6 @@ from torchapl.paper.sweep.jobs import Choice, read_results, wanted_experiments, 
 from torchapl.paper.sweep.local import Done, LocalPool, command
 from torchapl.paper.sweep.statistics import baseline_of, paired_difference, summarise
 
-
 # Learning rates among which lab runs choose, ascending; the middle one is the recipe's own.
 SLOW, DEFAULT, FAST = Sweep("lab", seeds=1).stages("cifar10-cnn-relu")[0]
 
@@ -55,7 +54,7 @@ def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> di
         Sweep(scale, seeds=3, selection_seeds=2),
         tmp_path,
         pool,
-        only=only,
+        only=[only],
         progress=quietly,
     )
 
@@ -95,6 +94,10 @@ def test_the_chosen_value_and_its_scores_are_part_of_the_result(tmp_path: Path) 
     assert summary.published.mean == 11.86
 
 
+def test_without_selection_seeds_nothing_is_chosen() -> None:
+    assert Sweep("lab", 1, selection_seeds=0).stages("cifar10-cnn-leaky") == []
+
+
 def test_the_default_keeps_its_plain_name(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(DEFAULT,))
     run_all(tmp_path, pool, "cifar10-cnn-relu")
@@ -112,7 +115,7 @@ def test_what_is_done_is_not_repeated_and_more_seeds_add_to_it(tmp_path: Path) -
         Sweep("lab", seeds=5, selection_seeds=2),
         tmp_path,
         more,
-        only="cifar10-cnn-relu",
+        only=["cifar10-cnn-relu"],
         progress=quietly,
     )
     assert [job.seed for job in more.ran] == [3, 4]
@@ -139,16 +142,16 @@ def test_failed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
 
 
 def test_table3_chooses_no_number_of_hinges() -> None:
-    assert wanted_experiments([TABLES["table3"]], None)["cifar10-cnn-apl"] == (False, 1)
-    assert wanted_experiments([TABLES["table1"]], None)["cifar10-cnn-apl"] == (True, 1)
+    assert wanted_experiments([TABLES["table3"]], [])["cifar10-cnn-apl"] == (False, 1)
+    assert wanted_experiments([TABLES["table1"]], [])["cifar10-cnn-apl"] == (True, 1)
     sweep = Sweep("paper", 5)
     assert sweep.stages("cifar10-cnn-apl", choose=False) == []
     assert sweep.stages("cifar10-cnn-apl") == [get("cifar10-cnn-apl").choices]
 
 
 def test_an_unmatched_pattern_is_an_error() -> None:
-    with pytest.raises(ValueError, match="--only 'nothing' matches no experiment of these tables"):
-        wanted_experiments([TABLES["table3"]], "nothing")
+    with pytest.raises(ValueError, match="--only nothing matches no experiment of these tables"):
+        wanted_experiments([TABLES["table3"]], ["nothing"])
 
 
 def test_stored_results_make_the_same_table(tmp_path: Path) -> None:

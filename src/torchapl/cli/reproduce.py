@@ -43,9 +43,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--scale", choices=("paper", "lab", "smoke"), default="paper")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each cell (default 5)")
     parser.add_argument(
-        "--selection-seeds", type=int, default=2, help="runs of each candidate (default 2)"
+        "--selection-seeds",
+        type=int,
+        default=2,
+        help="runs of each candidate (default 2); 0 chooses nothing",
     )
-    parser.add_argument("--only", metavar="GLOB", help="only experiments whose name matches")
+    parser.add_argument(
+        "--only",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="only experiments whose name matches; may be repeated",
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes at a time (default 1)")
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="run on this Ray cluster ('auto' finds it)"
@@ -70,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
     from torchapl.paper.sweep import Sweep, reproduce
     from torchapl.paper.sweep.jobs import read_results, selected_tables, write_results
 
-    for name in ("seeds", "selection_seeds", "workers"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1")
+    for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
     tables = selected_tables(args.tables)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
     if args.dry_run:

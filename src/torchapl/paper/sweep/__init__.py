@@ -27,7 +27,7 @@ def reproduce(
     root: Path,
     pool: Pool,
     *,
-    only: str | None = None,
+    only: Sequence[str] = (),
     progress: Callable[[Sequence[Job]], Done],
 ) -> dict[Job, str]:
     """Do all runs that the tables still need, choices of the validation rows first.
@@ -39,7 +39,7 @@ def reproduce(
         sweep: Scale and seeds.
         root: Folder of all runs.
         pool: Runs the jobs.
-        only: A pattern that experiments' names must match.
+        only: Patterns, one of which an experiment's name must match; none for all.
         progress: Given the jobs about to run, returns what is told about each.
 
     Returns:

@@ -81,7 +81,8 @@ class Sweep:
     Args:
         scale: ``"paper"``, ``"lab"`` or ``"smoke"``.
         seeds: Runs of every cell.
-        selection_seeds: Runs of every candidate while something is chosen.
+        selection_seeds: Runs of every candidate while something is chosen; with 0 nothing is, and
+            the experiments' own settings count.
 
     Example:
         >>> sweep = Sweep("smoke", seeds=2)
@@ -99,6 +100,8 @@ class Sweep:
         At lab scale the learning rate comes first, from the same grid for every row: the best one
         differs by activation, and a common one would favour some. At smoke scale nothing is chosen.
         """
+        if self.selection_seeds == 0:
+            return []
         settings = scaled(get(experiment), self.scale)
         stages = []
         if self.scale == "lab":
@@ -185,7 +188,7 @@ def selected_tables(names: Sequence[str]) -> list[Table]:
     return [TABLES[name] for name in names]
 
 
-def wanted_experiments(tables: Sequence[Table], only: str | None) -> dict[str, tuple[bool, int]]:
+def wanted_experiments(tables: Sequence[Table], only: Sequence[str]) -> dict[str, tuple[bool, int]]:
     """Return the experiments of the tables by name: whether settings are chosen, and members.
 
     Table 3 compares numbers of hinges, so it chooses none; an ensemble needs its members.
@@ -195,12 +198,14 @@ def wanted_experiments(tables: Sequence[Table], only: str | None) -> dict[str, t
         for row in table.rows:
             for cell in row.cells.values():
                 name = cell.experiment
-                if only is not None and not fnmatchcase(name, only):
+                if only and not any(fnmatchcase(name, pattern) for pattern in only):
                     continue
                 choose, members = wanted.get(name, (False, 1))
                 choose = choose or table.name != "table3"
                 wanted[name] = (choose, max(members, cell.members))
     if not wanted:
         names = ", ".join(sorted({name for table in tables for name in table.experiments})[:5])
-        raise ValueError(f"--only {only!r} matches no experiment of these tables, such as {names}")
+        raise ValueError(
+            f"--only {' '.join(only)} matches no experiment of these tables, such as {names}"
+        )
     return wanted
