@@ -114,6 +114,7 @@ def _download(wanted: Download, folder: Path) -> None:
     fetch.download(wanted, folder)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(server: Server, tmp_path: Path) -> None:
     wanted = item(server)
     context = multiprocessing.get_context("spawn")

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -259,6 +260,13 @@ def test_finds_the_file_or_says_what_to_do(tmp_path: Path) -> None:
     assert store.folder == store_folder(tmp_path, "uci-susy")
     (tmp_path / "SUSY.csv.gz").unlink()
     assert convert.open_store("uci-susy", tmp_path).rows == 300
+
+
+def test_processes_that_open_a_set_at_once_wait_for_the_one_that_converts(tmp_path: Path) -> None:
+    write_gzip(tmp_path / "SUSY.csv.gz", events(20_000))
+    with ThreadPoolExecutor(3) as pool:  # locks hold between threads as between processes
+        stores = list(pool.map(lambda _: convert.open_store("uci-susy", tmp_path), range(3)))
+    assert [store.rows for store in stores] == [20_000] * 3
 
 
 def test_the_real_samples(data_root: Path, tmp_path: Path) -> None:

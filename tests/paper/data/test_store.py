@@ -116,6 +116,7 @@ def _write_and_die(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_lock_and_loses_nothing(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(
         target=_write_and_die, args=(tmp_path / "a.events",)
@@ -126,6 +127,14 @@ def test_a_killed_writer_leaves_no_lock_and_loses_nothing(tmp_path: Path) -> Non
     store = write(tmp_path / "a.events", [block(100, seed) for seed in range(4)])
     assert np.array_equal(store.map[300:], block(100, 3))
     store.verify()
+
+
+def test_a_damaged_journal_is_not_resumed(tmp_path: Path) -> None:
+    with EventStoreWriter(tmp_path / "a.events", COLUMNS) as first:
+        first.append(block(10))
+    (tmp_path / "a.events.partial" / BLOCKS).write_text("nonsense\n")
+    with pytest.raises(DataError, match="is damaged; remove the folder"):
+        EventStoreWriter(tmp_path / "a.events", COLUMNS)
 
 
 def test_another_source_does_not_resume(tmp_path: Path) -> None:

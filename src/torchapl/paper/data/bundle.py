@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def open_data(
         batch_size: Rows of a global batch.
         seed: Fixes the order and the augmentation of every epoch. No split depends on it.
         preprocessing: Images: ``"mean-image"`` (the paper's), ``"standard"`` (per channel),
-            ``"gcn-zca"``. Events:
-            ``"physics"``, ``"standard"``. Always fitted on the training rows that remain.
+            ``"gcn-zca"``. Events: ``"physics"``, ``"standard"``. Always fitted on the training
+            rows that remain.
         augment: Images only: zero-pad 4 pixels, crop and mirror at random.
         validation: Training rows to hold out: the last ones of the official training set.
         limit: Use only the first so many of the remaining training rows.
@@ -70,34 +71,37 @@ def open_data(
     """
     if name not in DATA_SETS:
         raise ValueError(f"no data set {name!r}; there are {', '.join(DATA_SETS)}")
-    slicing = Slicing(batch_size, rank, world_size)
-    place = torch.device(device)
-    root = default_root() if root is None else Path(root)
+    request = _Request(
+        name,
+        default_root() if root is None else Path(root),
+        Slicing(batch_size, rank, world_size),
+        seed,
+        preprocessing,
+        validation,
+        limit,
+        torch.device(device),
+    )
     if name == TOY_IMAGES or name in IMAGE_SETS:
-        return _open_images(
-            name,
-            root,
-            slicing=slicing,
-            seed=seed,
-            preprocessing=preprocessing,
-            augment=augment,
-            validation=validation,
-            limit=limit,
-            device=place,
-            channels_last=channels_last,
-        )
+        check_image_preprocessing(preprocessing)
+        return _open_images(request, augment, channels_last)
     if augment:
         raise ValueError(f"augment is for images, {name!r} holds events")
-    return _open_events(
-        name,
-        root,
-        slicing=slicing,
-        seed=seed,
-        preprocessing=preprocessing,
-        validation=validation,
-        limit=limit,
-        device=place,
-    )
+    check_event_preprocessing(preprocessing)
+    return _open_events(request)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What :func:`open_data` was asked for, checked."""
+
+    name: str
+    root: Path
+    slicing: Slicing
+    seed: int
+    preprocessing: str
+    validation: int
+    limit: int | None
+    device: torch.device
 
 
 def training_rows(available: int, validation: int, limit: int | None) -> int:
@@ -115,52 +119,40 @@ def training_rows(available: int, validation: int, limit: int | None) -> int:
     return rest if limit is None else min(limit, rest)
 
 
-def _open_images(
-    name: str,
-    root: Path,
-    *,
-    slicing: Slicing,
-    seed: int,
-    preprocessing: str,
-    augment: bool,
-    validation: int,
-    limit: int | None,
-    device: torch.device,
-    channels_last: bool,
-) -> Bundle:
-    check_image_preprocessing(preprocessing)
-    data = _toy_image_data() if name == TOY_IMAGES else cifar.load(name, root)
+def _open_images(request: _Request, augment: bool, channels_last: bool) -> Bundle:
+    name, slicing = request.name, request.slicing
+    data = _toy_image_data() if name == TOY_IMAGES else cifar.load(name, request.root)
     available = len(data.train.images)
-    rows = training_rows(available, validation, limit)
+    rows = training_rows(available, request.validation, request.limit)
     slicing.check_training(rows)
-    held_out = slice(available - validation, available)
+    held_out = slice(available - request.validation, available)
     splits = [
         (data.train.images[:rows], data.train.labels[:rows]),
         (data.train.images[held_out], data.train.labels[held_out]),
         (data.test.images, data.test.labels),
     ]
     fitted = None
-    if preprocessing == "gcn-zca":
-        cache = None if name == TOY_IMAGES else root
+    if request.preprocessing == "gcn-zca":
+        cache = None if name == TOY_IMAGES else request.root
         tensors = whitened([images for images, _ in splits], f"{data.checksum}-{rows}", cache)
         splits = [(images, labels) for images, (_, labels) in zip(tensors, splits, strict=True)]
     else:
-        fit_affine = mean_image if preprocessing == "mean-image" else per_channel
-        fitted = fit_affine(splits[0][0]).to(device)
+        fit_affine = mean_image if request.preprocessing == "mean-image" else per_channel
+        fitted = fit_affine(splits[0][0]).to(request.device)
     train, held, test = (
         ImageBatches(
-            images.to(device),
-            labels.to(device),
+            images.to(request.device),
+            labels.to(request.device),
             slicing,
             fitted,
-            seed=seed if number == 0 else None,
+            seed=request.seed if number == 0 else None,
             augment=augment and number == 0,
             channels_last=channels_last,
         )
         for number, (images, labels) in enumerate(splits)
     )
     shape = tuple(data.train.images.shape[1:])
-    return Bundle(train, held if validation else None, test, shape, data.classes)
+    return Bundle(train, held if request.validation else None, test, shape, data.classes)
 
 
 def _toy_image_data() -> cifar.ImageData:
@@ -168,43 +160,36 @@ def _toy_image_data() -> cifar.ImageData:
     return cifar.ImageData(train, test, 10, "toy-images")
 
 
-def _open_events(
-    name: str,
-    root: Path,
-    *,
-    slicing: Slicing,
-    seed: int,
-    preprocessing: str,
-    validation: int,
-    limit: int | None,
-    device: torch.device,
-) -> Bundle:
-    check_event_preprocessing(preprocessing)
+def _open_events(request: _Request) -> Bundle:
+    name, validation = request.name, request.validation
+    layout = LAYOUTS[EVENT_SETS[name].layout if name in EVENT_SETS else "atlas-higgs-2014"]
     source: Rows
     if name in EVENT_SETS:
-        store = open_store(name, root)
-        layout = LAYOUTS[EVENT_SETS[name].layout]
+        store = open_store(name, request.root)
         source, features, columns = store, store.features, len(store.columns)
         available, test = layout.split(store.rows)
-        rows = training_rows(available, validation, limit)
+        rows = training_rows(available, validation, request.limit)
         statistics = store.statistics(0, rows)
     else:
         table, features = _memory_table(name)
         source, columns = ArrayRows(table), table.shape[1]
-        available, test = LAYOUTS["atlas-higgs-2014"].split(len(table))
-        rows = training_rows(available, validation, limit)
+        available, test = layout.split(len(table))
+        rows = training_rows(available, validation, request.limit)
         statistics = Statistics.of(table[:rows])
-    slicing.check_training(rows)
+    request.slicing.check_training(rows)
     if (statistics.minimum[len(features)], statistics.maximum[len(features)]) != (0.0, 1.0):
         raise DataError(
             f"the first {rows} rows of {name} are of one class only; they must be mixed"
         )
-    missing = bool((statistics.count[: len(features)] < statistics.rows).any())
-    standardiser = fit(statistics, features, preprocessing, missing=missing or "atlas" in name)
+    standardiser = fit(
+        statistics, features, request.preprocessing, missing=layout.missing is not None
+    )
     train, held, tested = (
-        EventBatches(source, columns, first, number, slicing, standardiser, order, device)
+        EventBatches(
+            source, columns, first, number, request.slicing, standardiser, order, request.device
+        )
         for first, number, order in (
-            (0, rows, seed),
+            (0, rows, request.seed),
             (available - validation, validation, None),
             (available, test, None),
         )

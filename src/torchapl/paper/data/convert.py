@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torchapl.paper.data.catalogue import EVENT_SETS
-from torchapl.paper.data.files import DataError, digest
+from torchapl.paper.data.files import DataError, check_writable, digest, locked
 from torchapl.paper.data.layouts import LAYOUTS
 from torchapl.paper.data.readers import SUFFIXES, read_blocks
 from torchapl.paper.data.store import HEAD, EventStore, store_folder
@@ -61,6 +61,19 @@ def find_file(name: str, root: Path) -> Path | None:
     return None
 
 
+def make_store(name: str, path: Path, root: Path, report: Report | None = None) -> EventStore:
+    """Convert a table to the store of a named set, unless another process has done so meanwhile.
+
+    The processes of a distributed run all open their data at once: one converts, the others wait.
+    """
+    folder = store_folder(root, name)
+    check_writable(root)
+    with locked(root / f".{folder.name}.making"):
+        if (folder / HEAD).exists():
+            return EventStore(folder)
+        return convert(path, EVENT_SETS[name].layout, folder, report)
+
+
 def open_store(name: str, root: Path, report: Report | None = None) -> EventStore:
     """Open the store of a named set; make it first where only the published file is there."""
     folder = store_folder(root, name)
@@ -68,7 +81,7 @@ def open_store(name: str, root: Path, report: Report | None = None) -> EventStor
         return EventStore(folder)
     path = find_file(name, root)
     if path is not None:
-        return convert(path, EVENT_SETS[name].layout, folder, report)
+        return make_store(name, path, root, report)
     download = EVENT_SETS[name].download
     if download is None:
         raise DataError(

@@ -54,7 +54,7 @@ def make_folder(folder: Path) -> Path:
             break
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except PermissionError as error:
+    except OSError as error:
         raise DataError(f"cannot create {folder}: {error.strerror}; take another --root") from error
     return folder
 
@@ -101,6 +101,6 @@ def explaining(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DataError(
-            f"cannot write {path}: {error.strerror or error}; what was written is kept apart "
-            "and resumed, make room or take another --root"
+            f"cannot write {path}: {error.strerror or error}; nothing incomplete is ever used. "
+            "Make room or take another --root, and run the same command again"
         ) from error

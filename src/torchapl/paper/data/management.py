@@ -10,7 +10,7 @@ from typing import Any
 from torchapl.paper.data import cifar, fetch
 from torchapl.paper.data.bundle import DATA_SETS, EMBEDDED, TOY_EVENTS, TOY_IMAGES
 from torchapl.paper.data.catalogue import EVENT_SETS, IMAGE_SETS, ImageForm
-from torchapl.paper.data.convert import convert, find_file, open_store
+from torchapl.paper.data.convert import find_file, make_store, open_store
 from torchapl.paper.data.files import DataError, check_writable, digest, make_folder
 from torchapl.paper.data.layouts import LAYOUTS
 from torchapl.paper.data.store import HEAD, EventStore, store_folder
@@ -58,7 +58,6 @@ def fetch_set(
     folder = store_folder(root, name)
     if (folder / HEAD).exists():
         return folder
-    check_writable(root)
     item = EVENT_SETS[name].download
     path = file or find_file(name, root)
     if path is None:
@@ -66,12 +65,8 @@ def fetch_set(
             open_store(name, root)  # says how to make it
             return folder
         path = fetch.download(item, root, lambda done, total: report(item.name, done, total))
-    convert(
-        path,
-        EVENT_SETS[name].layout,
-        folder,
-        lambda share: report(f"{path.name} -> store", share, 1),
-    )
+    task = f"{path.name} -> store"
+    make_store(name, path, root, lambda share: report(task, share, 1))
     return folder
 
 

@@ -132,9 +132,11 @@ class EventStoreWriter:
         """Drop what a crash left behind: a torn journal line, and rows no line vouches for."""
         journal = self._journal.read()
         whole = journal[: journal.rfind(b"\n") + 1]
-        records = [json.loads(line) for line in whole.splitlines()]
-        self.blocks = len(records)
-        self.rows = sum(record["rows"] for record in records)
+        try:
+            rows = [int(json.loads(line)["rows"]) for line in whole.splitlines()]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{self._partial / BLOCKS} is damaged; remove the folder") from error
+        self.blocks, self.rows = len(rows), sum(rows)
         size = self.rows * 4 * len(self.columns)
         found = os.fstat(self._events.fileno()).st_size
         if found < size:
