@@ -49,12 +49,29 @@ def test_a_stale_binary_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_says_once_that_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extension, "_failure", "no compiler")
-    monkeypatch.setattr(extension, "_explained", False)
-    with pytest.warns(UserWarning, match="several times slower: no compiler"):
+    monkeypatch.setattr(extension, "_explained", set())
+    with pytest.warns(UserWarning, match="on cpu, .* slower: no compiler"):
         extension.explain_once(torch.ones(1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         extension.explain_once(torch.ones(1))
+
+
+def test_a_gpu_without_triton_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extension, "find_spec", lambda name: None)
+    monkeypatch.setattr(extension, "_explained", set())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    extension.has_triton.cache_clear()
+    try:
+        assert torchapl.backends()["cuda"] == ("reference", "triton is not installed")
+    finally:
+        extension.has_triton.cache_clear()
+
+    class OnGPU:
+        device = torch.device("cuda")
+
+    with pytest.warns(UserWarning, match="on cuda, .* triton is not installed"):
+        extension.explain_once(OnGPU())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

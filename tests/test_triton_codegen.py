@@ -37,7 +37,7 @@ CHOICES = [
         dtype,
         hinges,
         id=f"{target}-{str(dtype).removeprefix('torch.')}-{hinges}",
-        marks=[] if _default_run(target, dtype, hinges) else [pytest.mark.slow],
+        marks=[] if _default_run(target, dtype, hinges) else [pytest.mark.exhaustive],
     )
     for target in TARGETS
     for dtype in BITS

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     try:
         return int(args.run(args))
-    except (ValueError, TypeError, OSError) as error:
+    # What the user can mend says so in one line; anything else shows where it happened.
+    except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -68,6 +68,8 @@ def _laid_out_like(input: Tensor, result: Tensor) -> Tensor:
 
 
 def _triton_apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+    if not extension.has_triton():
+        return _reference_apl(input, slope, offset, unit_dim)
     # Imported on the first CUDA call: triton is large and absent from CPU installations.
     from torchapl.ops import triton
 
@@ -82,6 +84,8 @@ def _triton_backward(
     unit_dim: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if not extension.has_triton():
+        return _reference_backward(grad, input, slope, offset, unit_dim, output_mask)
     from torchapl.ops import triton
 
     return triton.apl_backward(grad, input, slope, offset, unit_dim, output_mask)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -21,7 +23,7 @@ class Backend(NamedTuple):
 
 _failure: str | None = "not loaded yet"
 _instructions = ""
-_explained = False
+_explained: set[str] = set()
 
 
 def load() -> None:
@@ -44,17 +46,31 @@ def is_loaded() -> bool:
     return _failure is None
 
 
+@cache
+def has_triton() -> bool:
+    """Tell whether the GPU kernels can be compiled."""
+    return find_spec("triton") is not None
+
+
 def explain_once(input: Tensor) -> None:
-    """Warn, the first time the CPU runs the slow definition, that it does and why."""
-    global _explained
-    if input.device.type != "cpu" or _failure is None or _explained:
+    """Warn, the first time a device runs the slow definition for want of its kernels."""
+    device = input.device.type
+    if device in _explained:
         return
-    _explained = True
+    _explained.add(device)
+    if device == "cpu" and _failure is not None:
+        remedy = (
+            f"{_failure}. With torch and a C++ compiler in place, 'pip install "
+            "--no-build-isolation --no-deps --force-reinstall torchapl' builds the kernels"
+        )
+    elif device == "cuda":
+        remedy = "triton is not installed, 'pip install triton' brings the kernels"
+    else:
+        return
     # No stacklevel points at the caller: the dispatcher and autograd lie between.
     warnings.warn(
-        "torchapl runs its plain PyTorch definition on the CPU, which is several times slower: "
-        f"{_failure}. With torch and a C++ compiler in place, 'pip install --no-build-isolation "
-        "--no-deps --force-reinstall torchapl' builds the kernels.",
+        f"torchapl runs its plain PyTorch definition on {device}, which is several times slower: "
+        f"{remedy}.",
         stacklevel=1,
     )
 
@@ -72,4 +88,6 @@ def backends() -> dict[str, Backend]:
         cpu = Backend("reference", _failure)
     if not torch.cuda.is_available():
         return {"cpu": cpu}
-    return {"cpu": cpu, "cuda": Backend("Triton", "compiled at the first call")}
+    if has_triton():
+        return {"cpu": cpu, "cuda": Backend("Triton", "compiled at the first call")}
+    return {"cpu": cpu, "cuda": Backend("reference", "triton is not installed")}
