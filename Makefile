@@ -29,8 +29,14 @@ check: $(STAMP)  ## Lint and type-check
 bench: $(STAMP)  ## Time the operator against torch's own activations
 	$(BIN)/torchapl bench op
 
-demo: $(STAMP)  ## Install what is missing, then train and show a report
-	@echo "no demo yet"
+demo: $(STAMP)  ## Install what is missing, then train ReLU and APL networks and show a report
+	$(BIN)/torchapl reproduce table2 --scale lab --seeds 3 --selection-seeds 0 --workers 2 --runs demo/runs \
+	  --only atlas-dnn-relu --only atlas-dnn-apl --only atlas-dnn-apl-leaky --only atlas-dnn-silu
+	$(BIN)/torchapl report demo/runs -o demo/report.html --figures demo/figures
+	@echo "Open demo/report.html in a browser; the figures are in demo/figures."
+
+docs: $(STAMP)  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so

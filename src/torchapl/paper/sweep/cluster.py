@@ -6,14 +6,13 @@ elsewhere, where it goes on from its last checkpoint.
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from torchapl.paper.sweep.jobs import Job
-from torchapl.paper.sweep.local import HAS_RESULT, Done, command
+from torchapl.paper.sweep.local import Done
+from torchapl.paper.train import RunLockedError, train
 
 # A dead node's lock may outlive it for a moment on shared storage.
 _LOCK_PATIENCE = 60.0
@@ -50,32 +49,36 @@ class RayPool:
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
         )(train_here)
-        running = {
-            task.remote(command(job, self.root, self.data, self.device)[3:]): job for job in jobs
-        }
+        running = {task.remote(job, self.root, self.data, self.device): job for job in jobs}
         while running:
             ready, _ = self.ray.wait(list(running), num_returns=1)
             for reference in ready:
                 job = running.pop(reference)
                 try:
-                    code, message = self.ray.get(reference)
+                    self.ray.get(reference)
+                except self.ray.exceptions.RayTaskError as error:
+                    done(job, str(error.cause))
                 except self.ray.exceptions.RayError as error:
                     done(job, f"{type(error).__name__}: {error}".splitlines()[0])
                 else:
-                    done(job, None if code in HAS_RESULT else message)
+                    done(job, None)
 
 
-def train_here(arguments: list[str]) -> tuple[int, str]:
-    """Do ``torchapl train`` in this process; return its exit code and the last line it said."""
-    # In the worker, which has not imported it yet.
-    from torchapl.cli import main
-
+def train_here(job: Job, root: Path, data: Path | None, device: str) -> None:
+    """Train, or resume, one job in this process, a worker of the cluster."""
     deadline = time.monotonic() + _LOCK_PATIENCE
     while True:
-        said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
-            code = main(arguments)
-        lines = said.getvalue().strip().splitlines() or [f"exit code {code}"]
-        if "is in use by" not in lines[-1] or time.monotonic() > deadline:
-            return code, lines[-1]
-        time.sleep(1.0)
+        try:
+            train(
+                job.settings(),
+                job.seed,
+                job.folder(root),
+                device=device,
+                data_root=data,
+                overrides=job.overrides,
+            )
+            return
+        except RunLockedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1.0)

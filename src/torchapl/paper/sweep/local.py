@@ -13,7 +13,7 @@ from pathlib import Path
 from torchapl.paper.sweep.jobs import Job
 
 # Exit codes of `torchapl train` after which there is a result: finished, and failed (diverged).
-HAS_RESULT = (0, 1)
+_HAS_RESULT = (0, 1)
 _POLL_SECONDS = 0.2
 
 # Called with a job and an error message, None when the job has a result.
@@ -52,7 +52,7 @@ class LocalPool:
                 while waiting and len(self.running) < self.workers:
                     self._start(waiting.pop())
                 for job, code, message in list(self._ended()):
-                    done(job, None if code in HAS_RESULT else message)
+                    done(job, None if code in _HAS_RESULT else message)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._stop()
