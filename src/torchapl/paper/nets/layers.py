@@ -30,8 +30,7 @@ class Layers:
 
     Weights start from N(0, std). In a network of another width every layer but the first has fewer
     (or more) inputs; its std is divided by the root of the width, so that signals keep their size.
-    Without that a narrow NIN does not start to learn: its logits shrink by a factor of 200 at a
-    quarter of the width.
+    Without that NIN at a quarter of its width stays at the loss of guessing for 300 iterations.
 
     Args:
         input_shape: ``(C, H, W)`` or ``(F,)``, without the batch.
