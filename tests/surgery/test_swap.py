@@ -192,6 +192,27 @@ def test_dry_run_leaves_no_trace(model: zoo.Model) -> None:
             assert module.training == modes[name], name
 
 
+def test_buffers_that_forward_writes_are_put_back() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.act = nn.Linear(3, 3), nn.ReLU()
+            self.register_buffer("filled", torch.zeros(()))
+            self.register_buffer("replaced", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.filled += 1
+            self.replaced = self.replaced + 1
+            return self.act(self.linear(x))
+
+    net = Counter()
+    buffers = dict(net.named_buffers())
+    swap_activations(net, torch.randn(2, 3))
+    assert dict(net.named_buffers()) == buffers
+    assert all(net.get_buffer(name) is buffer for name, buffer in buffers.items())
+    assert not any(buffers.values())
+
+
 @every_model
 def test_in_place_or_a_graph_module(model: zoo.Model) -> None:
     torch.manual_seed(0)

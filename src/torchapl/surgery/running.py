@@ -32,7 +32,12 @@ def run_model(model: nn.Module, example_inputs: ExampleInputs) -> Any:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate without gradients; put back modes, buffers and random state at the end."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
     kind = accelerators[0].type if accelerators else "cuda"
@@ -44,8 +49,10 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module, training in modes:
             module.training = training
         with torch.no_grad():
-            for buffer, before in buffers:
-                # copy_ only where needed: it would count as a change of the buffer's version.
+            for module, name, buffer, before in buffers:
+                # Forward may have filled the tensor or put another in its place.
+                module._buffers[name] = buffer
+                # Only where needed: a copy would count as a change of the buffer's version.
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
 
