@@ -31,7 +31,7 @@ ROWS = {
     "toy-images": 1_000,
     "toy-events": 1_000,
 }
-# Operations per second of wide layers, and of layers where memory decides (work grows with the width,
+# Operations per second of wide layers, and of those where memory decides (work grows with width,
 # not its square); seconds that any step takes. One core of a server CPU is fitted to runs at widths
 # 1/8, 3/16 and 1/4; one GPU of the A100 class is not measured.
 _CPU = (1.0e11, 1.3e11, 1.0e-3)
