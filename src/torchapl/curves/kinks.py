@@ -30,7 +30,12 @@ class Kinks(NamedTuple):
 
     @classmethod
     def of(cls, unit: Unit) -> Kinks:
-        """Read a layer of units; max(0, x) = x + max(0, -x) gives each the kink at 0."""
+        """Read a layer of units."""
+        return cls.unordered(unit).ordered()
+
+    @classmethod
+    def unordered(cls, unit: Unit) -> Kinks:
+        """Read a layer without sorting its kinks; max(0, x) = x + max(0, -x) makes that at 0."""
         inner = inner_unit(unit)
         slope, offset = (p.detach().double().movedim(0, -1) for p in (inner.slope, inner.offset))
         zero = slope.new_zeros(*slope.shape[:-1], 1)
@@ -43,8 +48,12 @@ class Kinks(NamedTuple):
             position, jump = position + center, jump * scale
             right_slope = right_slope * (scale + skip)
             right_intercept = right_intercept + shift - scale * center
-        position, order = position.sort(-1)
-        return cls(position, jump.gather(-1, order), right_slope, right_intercept)
+        return cls(position, jump, right_slope, right_intercept)
+
+    def ordered(self) -> Kinks:
+        """Return the same curves with ascending positions."""
+        position, order = self.position.sort(-1)
+        return self._replace(position=position, jump=self.jump.gather(-1, order))
 
     def slopes(self) -> Tensor:
         """Return the slopes of all segments, ``(*unit_shape, K + 1)``.

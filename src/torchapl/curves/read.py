@@ -202,7 +202,7 @@ def distance(
         raise ValueError("norm='squares' needs an interval: the mean over the whole line has none")
     if interval is not None and not interval[0] < interval[1]:
         raise ValueError(f"interval must ascend, got {interval}")
-    difference = kinks_of_difference(Kinks.of(first), Kinks.of(second))
+    difference = kinks_of_difference(Kinks.unordered(first), Kinks.unordered(second))
     dtype = torch.promote_types(result_dtype(first), result_dtype(second))
     if norm == "squares" and interval is not None:
         return _rms(difference, interval).to(dtype)
@@ -215,13 +215,12 @@ def kinks_of_difference(first: Kinks, second: Kinks) -> Kinks:
     shape = (first.right_slope + second.right_slope).shape
     position = torch.cat([kinks.position.expand(*shape, -1) for kinks in (first, second)], -1)
     jump = torch.cat([first.jump.expand(*shape, -1), -second.jump.expand(*shape, -1)], -1)
-    position, order = position.sort(-1)
     return Kinks(
         position,
-        jump.gather(-1, order),
+        jump,
         (first.right_slope - second.right_slope).expand(shape),
         (first.right_intercept - second.right_intercept).expand(shape),
-    )
+    ).ordered()
 
 
 def largest_value(
