@@ -111,7 +111,7 @@ class Run:
         self._end_epoch()
 
     def _should_look(self) -> bool:
-        if self.world.size > 1 or self.trainer.device.type != "cpu":
+        if not self.trainer.checks_each_step:
             return self.trainer.position.step % _LOOK_EVERY == 0
         return bool(self.stop) or time.monotonic() - self.saved_at > self._interval()
 
@@ -127,7 +127,7 @@ class Run:
         due = time.monotonic() - self.saved_at > self._interval()
         asked = torch.tensor([float(due and self.world.is_first), float(bool(self.stop))])
         due, stopped = (total(asked.to(trainer.device), self.world) > 0).tolist()
-        if due or stopped or trainer.device.type != "cpu":
+        if due or stopped or not trainer.checks_each_step:
             trainer.check(inputs)
         if due or stopped:
             self._save()

@@ -124,6 +124,8 @@ class Trainer:
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
+        # Reading a value is free for a single process on the CPU; else check() looks now and then.
+        self.checks_each_step = device.type == "cpu" and self.world.size == 1
         # Of the present epoch.
         self.sums = Sums(device)
 
@@ -184,8 +186,7 @@ class Trainer:
         loss = summed * (self.world.size / self.share.rows)
         if self.has_extra_loss:
             loss = loss + self.net.extra_loss(targets, position.step / self.total_steps)
-        # Reading a value is free on the CPU; elsewhere check() looks now and then.
-        if self.device.type == "cpu" and self.world.size == 1 and not math.isfinite(loss.item()):
+        if self.checks_each_step and not math.isfinite(loss.item()):
             raise DivergedError(self.diagnosis(inputs))
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
