@@ -90,21 +90,22 @@ def run(args: argparse.Namespace) -> int:
     folder = args.folder or run_folder(
         args.runs, experiment.name, args.scale, args.seed, args.overrides
     )
-    # A user reads warnings as lines, not as source positions.
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     try:
-        result = train(
-            experiment,
-            args.seed,
-            folder,
-            device=args.device,
-            data_root=args.data,
-            overrides=args.overrides,
-            compile=args.compile,
-            checkpoint_seconds=args.checkpoint_seconds,
-            tensorboard=args.tensorboard,
-            reporter=Silent() if args.quiet else on_stderr(),
-        )
+        with warnings.catch_warnings():
+            # A user reads warnings as lines, not as source positions.
+            warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+            result = train(
+                experiment,
+                args.seed,
+                folder,
+                device=args.device,
+                data_root=args.data,
+                overrides=args.overrides,
+                compile=args.compile,
+                checkpoint_seconds=args.checkpoint_seconds,
+                tensorboard=args.tensorboard,
+                reporter=Silent() if args.quiet else on_stderr(),
+            )
     except InterruptedRunError as error:
         print(error, file=sys.stderr)
         return 128 + error.signum
