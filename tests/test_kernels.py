@@ -137,8 +137,7 @@ def test_odd_sizes(shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(10_000_000,), (10_000_000, 2)])
-@pytest.mark.parametrize("shift", [0.0, 0.3])
+@pytest.mark.parametrize(("shape", "shift"), [((10_000_000,), 0.3), ((10_000_000, 2), 0.0)])
 def test_ten_million_elements_per_unit(shape: tuple[int, ...], shift: float) -> None:
     arguments = normal(shape, shape[1:], 1 if shape[1:] else 0)
     grad = torch.randn(shape) + shift

@@ -79,7 +79,7 @@ void run_strip(Block<T>& block, const View<T>& view, int64_t rows, int64_t n) {
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t at = r * view.stride(), out_at = r * view.out_stride();
     const int64_t whole = n / LANES * LANES;
-    run<T, Back>(block, view, at, out_at, n / LANES, LANES, LANES, kept ? LANES : 0, STRIP_AHEAD);
+    run<T, Back>(block, view, at, out_at, n / LANES, LANES, LANES, kept ? LANES : 0, view.ahead());
     if (whole < n) {
       run<T, Back>(block, view, at + whole, out_at + (kept ? whole : 0), 1, n - whole, 0, 0, 0);
     }
@@ -104,7 +104,7 @@ void by_rows(const Problem& p, const Capability& capability) {
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
     Block<T> block(p, capability);
     block.allocate(LANES);
-    View<T> view(p, capability, stride, plan.merge, std::min(STRIP, p.inner));
+    View<T> view(p, capability, stride, plan.merge, std::min(STRIP, p.inner), STRIP_AHEAD);
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
       const int64_t rows = std::min(plan.merge, last_outer - o);
@@ -148,12 +148,12 @@ void by_columns(const Problem& p, const Capability& capability) {
       block.allocate(width);
       block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
     }
-    View<T> view(p, capability, plan.columns, COPIED_ROWS, width);
+    View<T> view(p, capability, plan.columns, COPIED_ROWS, width, COPIED_ROWS * plan.columns);
 
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
       const int64_t offset = r * plan.columns + column;
       view.open(offset, rows, n);
-      run<T, Back>(block, view, 0, 0, rows, n, view.stride(), view.out_stride(), 4 * view.stride());
+      run<T, Back>(block, view, 0, 0, rows, n, view.stride(), view.out_stride(), view.ahead());
       view.close(offset, rows, n);
     };
     for (int64_t r = row; r < last; r += step) {

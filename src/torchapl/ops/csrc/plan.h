@@ -11,7 +11,7 @@ constexpr int64_t GRAIN = 16384;
 // More tasks than threads even out the load; more partial sums than this cost memory traffic.
 constexpr int64_t MOST_TASKS = 128;
 // Rows shorter than this go by columns, where a vector may span several rows.
-constexpr int64_t SHORTEST_ROW = 64;
+constexpr int64_t SHORTEST_ROW = 128;
 // Elements that are handled at a time: x, g and dx of them fit the first-level cache.
 constexpr int64_t STRIP = 1024;
 // Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
@@ -83,7 +83,9 @@ struct ColumnPlan {
     }
     blocks = divide_up(columns, block);
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
-    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, FLUSH_ROWS))), 4);
+    // Copying hinges and collecting sums must be little work beside the rows.
+    const int64_t least = std::clamp<int64_t>(24 * hinges, 32, FLUSH_ROWS);
+    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, least))), 4);
     chunks = divide_up(rows, chunk);
     in_place = inner == 1 && repeat == 1 && rows <= ROWS_IN_PLACE;
   }

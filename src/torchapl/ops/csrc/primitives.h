@@ -59,8 +59,8 @@ struct Primitives {
 
 // Conversion of n elements between 16-bit storage and float. The floats have room for whole vectors.
 struct Converters {
-  void (*widen)(const void* source, float* target, int64_t n, Storage storage);
-  void (*narrow)(const float* source, void* target, int64_t n, Storage storage);
+  void (*widen)(const void* source, float* target, int64_t n, int64_t ahead, Storage storage);
+  void (*narrow)(const float* source, void* target, int64_t n, int64_t ahead, Storage storage);
 };
 
 struct Capability {

@@ -20,6 +20,15 @@ namespace {
 
 #include "vectors.inc"
 
+// The second operand is returned where one is NaN. (From a comparison GCC makes two instructions.)
+INLINE V<float> relu(V<float> v) {
+  return _mm256_max_ps(V<float>{}, v);
+}
+
+INLINE V<double> relu(V<double> v) {
+  return _mm256_max_pd(V<double>{}, v);
+}
+
 // Eight ones, then eight zeros: read from 8 - n on, it selects the first n lanes.
 alignas(64) const int32_t MASKS[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) const int64_t MASKS64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};

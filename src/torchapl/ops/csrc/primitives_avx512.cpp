@@ -20,6 +20,15 @@ namespace {
 
 #include "vectors.inc"
 
+// The second operand is returned where one is NaN. (From a comparison GCC makes two instructions.)
+INLINE V<float> relu(V<float> v) {
+  return _mm512_max_ps(V<float>{}, v);
+}
+
+INLINE V<double> relu(V<double> v) {
+  return _mm512_max_pd(V<double>{}, v);
+}
+
 INLINE __mmask16 first(int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1);
 }

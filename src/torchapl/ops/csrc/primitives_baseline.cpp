@@ -11,6 +11,13 @@ namespace {
 
 #include "vectors.inc"
 
+// 0 > v is false for NaN.
+template <typename Vector>
+INLINE Vector relu(Vector v) {
+  const Vector zero = {};
+  return zero > v ? zero : v;
+}
+
 template <typename T>
 INLINE V<T> load_some(const T* p, int64_t n) {
   T lanes[W<T>] = {};

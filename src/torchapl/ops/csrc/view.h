@@ -23,11 +23,12 @@ template <typename T>
 class View {
  public:
   View(const Problem& problem, const Capability& capability, int64_t stride, int64_t rows,
-       int64_t width)
+       int64_t width, int64_t ahead)
       : problem_(problem),
         convert_(capability.convert),
         copied_(has_16_bits(problem.storage)),
         stride_(stride),
+        ahead_(ahead),
         pitch_(round_up(width, LANES)) {
     if (copied_) {
       const int64_t size = rows * pitch_;
@@ -59,7 +60,7 @@ class View {
       if (!copied_ || problem_.out == nullptr) return;
       uint16_t* target = static_cast<uint16_t*>(problem_.out) + offset;
       for (int64_t r = 0; r < rows; ++r) {
-        convert_.narrow(out_ + r * pitch_, target + r * stride_, n, problem_.storage);
+        convert_.narrow(out_ + r * pitch_, target + r * stride_, n, ahead_, problem_.storage);
       }
     }
   }
@@ -67,6 +68,8 @@ class View {
   const T* x() const { return x_; }
   const T* g() const { return g_; }
   T* out() const { return out_; }
+  // From an element to the one to be fetched meanwhile; copies are in the cache.
+  int64_t ahead() const { return copied_ ? 0 : ahead_; }
   int64_t stride() const { return copied_ ? pitch_ : stride_; }
   int64_t out_stride() const { return copied_ ? pitch_ : problem_.out == nullptr ? 0 : stride_; }
 
@@ -75,7 +78,7 @@ class View {
     if constexpr (sizeof(T) == sizeof(float)) {
       const uint16_t* halves = static_cast<const uint16_t*>(source) + offset;
       for (int64_t r = 0; r < rows; ++r) {
-        convert_.widen(halves + r * stride_, target + r * pitch_, n, problem_.storage);
+        convert_.widen(halves + r * stride_, target + r * pitch_, n, ahead_, problem_.storage);
       }
     }
   }
@@ -84,6 +87,7 @@ class View {
   const Converters& convert_;
   const bool copied_;
   const int64_t stride_;
+  const int64_t ahead_;
   const int64_t pitch_;
   std::unique_ptr<T[]> copies_;
   T* x_ = nullptr;
