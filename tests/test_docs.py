@@ -14,7 +14,7 @@ from torch import nn
 import torchapl
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(ROOT.glob("docs/**/*.md")) + [ROOT / "README.md"]
+PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 # Modules whose import has effects or needs what is not always there.
 SKIPPED = ("torchapl.cli.__main__", "torchapl.ops._C", "torchapl.ops.triton")
 MODULES = sorted(
@@ -32,7 +32,11 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def names() -> dict[str, object]:
-    return {"torch": torch, "nn": nn, **{name: getattr(torchapl, name) for name in torchapl.__all__}}
+    return {
+        "torch": torch,
+        "nn": nn,
+        **{name: getattr(torchapl, name) for name in torchapl.__all__},
+    }
 
 
 @pytest.mark.parametrize("name", MODULES)

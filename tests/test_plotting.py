@@ -45,5 +45,8 @@ def test_refuses_what_it_cannot_draw() -> None:
 
 
 def test_leaves_no_window_and_no_pyplot() -> None:
-    code = "import torchapl, sys; torchapl.plot(torchapl.APL(3)); assert 'matplotlib.pyplot' not in sys.modules"
+    code = (
+        "import torchapl, sys; torchapl.plot(torchapl.APL(3)); "
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -225,9 +225,6 @@ def _with_batch(tensor: Tensor, dim: int | None, size: int, place: int) -> Tenso
     return tensor.movedim(dim, place)
 
 
-# The ONNX exporter looks here; it then writes the standard operators of the formula.
-torch._decomp.register_decomposition([apl_operator])(reference.apl)
-
 _LIBRARY.impl("apl", _triton_apl, "CUDA")
 _LIBRARY.impl("apl_backward", _triton_backward, "CUDA")
 extension.load()
