@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
-COMMANDS = ("bench", "data", "list", "reproduce", "show", "train", "tune")
+COMMANDS = ("bench", "data", "list", "report", "reproduce", "show", "train", "tune")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,109 @@
+"""What a classifier of events can do: ROC, and the significance of a cut, from stored scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from torchapl.paper.config import Json
+from torchapl.paper.metrics import (
+    BACKGROUND,
+    FEWEST,
+    SIGNAL,
+    UNCERTAINTY,
+    asimov_significance,
+    auc,
+)
+from torchapl.paper.report.explorer import short
+from torchapl.paper.report.folders import Run
+
+_THRESHOLDS = torch.linspace(0.0, 0.99, 100)
+# Dense where classifiers differ, at small rates.
+_RATES = torch.linspace(0.0, 1.0, 101) ** 2
+
+
+def read_scores(run: Run) -> tuple[Tensor, Tensor]:
+    """Return the scores and labels of the test rows.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = f"{run.folder}/scores.safetensors"
+    try:
+        stored = safetensors.torch.load_file(path)
+        return stored["scores"].flatten().float(), stored["labels"].flatten()
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise ValueError(f"damaged scores in {path}: {error}") from error
+
+
+def roc(scores: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
+    """Return the share of the signal accepted at these rates of accepted background.
+
+    Example:
+        >>> roc(torch.tensor([0.9, 0.8, 0.7, 0.1]), torch.tensor([1, 0, 1, 0]), torch.tensor([0.5]))
+        tensor([1.], dtype=torch.float64)
+    """
+    order = scores.argsort(descending=True)
+    signal = labels[order].double()
+    # Rows of equal score are accepted together.
+    ends = torch.cat([scores[order].diff() != 0, torch.ones(1, dtype=torch.bool)])
+    passed = torch.cat([signal.new_zeros(1), signal.cumsum(0)[ends]])
+    fooled = torch.cat([signal.new_zeros(1), (1 - signal).cumsum(0)[ends]])
+    x, y = fooled / fooled[-1], passed / passed[-1]
+    wanted = rates.double()
+    right = torch.searchsorted(x, wanted, right=True).clamp(max=len(x) - 1)
+    left = right - 1
+    step = (x[right] - x[left]).clamp(min=1e-300)
+    return y[left] + (y[right] - y[left]) * ((wanted - x[left]) / step).clamp(0, 1)
+
+
+def cut_significances(scores: Tensor, labels: Tensor, thresholds: Tensor) -> list[float]:
+    """Return the expected significance above each threshold; NaN below ten background rows.
+
+    The paper's case: 100 signal and 5000 background events, 5 % background uncertainty.
+    """
+    signal, background = scores[labels == 1], scores[labels == 0]
+    values = []
+    for threshold in thresholds.tolist():
+        kept = int((background >= threshold).sum())
+        if kept < FEWEST:
+            values.append(math.nan)
+            continue
+        s = SIGNAL * float((signal >= threshold).float().mean())
+        b = BACKGROUND * kept / len(background)
+        values.append(asimov_significance(s, b, UNCERTAINTY * b))
+    return values
+
+
+def classifiers(groups: dict[str, Sequence[Run]]) -> list[Json]:
+    """Return, for each name, ROC and significance: mean and deviation over its runs."""
+    found: list[Json] = []
+    for name, runs in groups.items():
+        tables = [read_scores(run) for run in runs if run.has("scores.safetensors")]
+        if not tables:
+            continue
+        curves = torch.stack([roc(*table, _RATES) for table in tables])
+        cuts = torch.tensor([cut_significances(*table, _THRESHOLDS) for table in tables])
+        areas = torch.tensor([auc(*table) for table in tables], dtype=torch.float64)
+        found.append(
+            {
+                "name": name,
+                "n": len(tables),
+                "auc": short(float(areas.mean())),
+                "rates": _shortened(_RATES),
+                "roc": _shortened(curves.mean(0)),
+                "thresholds": _shortened(_THRESHOLDS),
+                "significance": _shortened(cuts.mean(0)),
+                "significance_std": _shortened(cuts.std(0, correction=0)),
+            }
+        )
+    return found
+
+
+def _shortened(values: Tensor) -> list[Json]:
+    return [short(value) for value in values.tolist()]

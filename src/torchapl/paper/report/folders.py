@@ -1,0 +1,102 @@
+"""The runs below a folder, finished, failed or still training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchapl.paper.config import Json
+from torchapl.paper.runs import RunResult, read_lines, read_result
+from torchapl.paper.sweep.jobs import read_results
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, with as much of it as there is."""
+
+    experiment: str
+    scale: str
+    seed: int
+    overrides: tuple[str, ...]
+    result: RunResult | None
+    folder: Path | None
+
+    @property
+    def setting(self) -> str:
+        """What the runs of all seeds share: experiment and changed settings."""
+        return " ".join((self.experiment, *self.overrides))
+
+    @property
+    def status(self) -> str:
+        """``"finished"``, ``"failed"``, or ``"unfinished"`` while there is no result."""
+        return "unfinished" if self.result is None else self.result.status
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run only served to choose a setting on held-out rows."""
+        return any(text.startswith("data.validation=") for text in self.overrides)
+
+    def lines(self) -> list[dict[str, Json]]:
+        """Return the lines of metrics.jsonl."""
+        return [] if self.folder is None else read_lines(self.folder / "metrics.jsonl")
+
+    def has(self, name: str) -> bool:
+        """Whether the run has left this file."""
+        return self.folder is not None and (self.folder / name).exists()
+
+
+def find_runs(source: Path) -> list[Run]:
+    """Return the runs below a folder, or of a file of stored results, in order of their names.
+
+    Args:
+        source: A folder of runs, a single run's folder, or a file of results as JSON lines.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+        ValueError: If it holds no run, or a file that cannot be read.
+    """
+    if not source.exists():
+        raise FileNotFoundError(f"no folder of runs at {source}")
+    if source.is_file():
+        runs = [_of_result(result) for result in _stored(source)]
+    else:
+        files = (*source.glob("**/config.json"), *source.glob("**/result.json"))
+        runs = [_read(folder) for folder in {path.parent for path in files}]
+    if not runs:
+        raise ValueError(
+            f"no runs in {source}: `torchapl train EXPERIMENT --runs {source}` makes one"
+        )
+    return sorted(runs, key=lambda run: (run.experiment, run.overrides, run.scale, run.seed))
+
+
+def _stored(source: Path) -> list[RunResult]:
+    try:
+        return list(read_results(source).values())
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{source} is not a file of stored results: {error}") from error
+
+
+def _of_result(result: RunResult) -> Run:
+    overrides = tuple(sorted(result.overrides))
+    return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder)
+
+
+def _read(folder: Path) -> Run:
+    result = read_result(folder)
+    if result is not None:
+        return _of_result(result)
+    path = folder / "config.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        experiment = content["experiment"]
+        return Run(
+            experiment["name"],
+            experiment["scale"],
+            int(content["seed"]),
+            tuple(sorted(content["overrides"])),
+            None,
+            folder,
+        )
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not the configuration of a run: {error}") from error

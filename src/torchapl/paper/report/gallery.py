@@ -1,0 +1,113 @@
+"""All matplotlib figures that some runs allow, written to a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.report import figures
+from torchapl.paper.report.events import read_scores
+from torchapl.paper.report.explorer import read_curves
+from torchapl.paper.report.folders import Run, find_runs
+from torchapl.paper.report.tables import groups_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from torchapl.paper.report.curves import RunCurves
+
+_OF_A_RUN: dict[str, Callable[[RunCurves], Figure]] = {
+    "sample-curves": lambda curves: figures.sample_curves(next(iter(curves.learned.values()))),
+    "initial-and-learned": figures.initial_and_learned,
+    "overlaid": figures.overlaid,
+    "grouped": figures.grouped,
+    "movement": figures.movement,
+    "inputs": figures.inputs_behind_curves,
+    "heat-maps": figures.heat_maps,
+}
+# Learning curves of more settings than this cannot be told apart.
+_LINES = len(figures.COLOURS)
+
+
+def write_figures(source: Path, folder: Path) -> list[Path]:
+    """Write every figure that the runs below ``source`` allow, as PDF and PNG.
+
+    Curves are drawn for the first seed of every setting.
+
+    Returns:
+        The pictures' paths.
+    """
+    runs = find_runs(source)
+    groups = {name: group for name, group in groups_of(runs).items() if not group[0].selects}
+    written: list[Path] = []
+
+    def keep(figure: Figure, *parts: str) -> None:
+        name = "-".join(re.sub(r"[^\w.=+-]+", "_", part) for part in parts)
+        path = folder / f"{name}.png"
+        figures.save(figure, path)
+        written.append(path)
+
+    for name, group in groups.items():
+        recorded = [run for run in group if run.has("curves.safetensors")]
+        if recorded:
+            curves = read_curves(recorded[0])
+            for kind, draw in _OF_A_RUN.items():
+                if kind in _possible(curves):
+                    keep(draw(curves), name, kind)
+    _learning(groups, keep)
+    _hinges(runs, keep)
+    scores = {
+        name: read_scores(group[0])
+        for name, group in groups.items()
+        if group[0].has("scores.safetensors")
+    }
+    if scores:
+        keep(figures.classifier(dict(list(scores.items())[:_LINES])), "classifier")
+    return written
+
+
+def _possible(curves: RunCurves) -> set[str]:
+    kinds = set(_OF_A_RUN)
+    if not curves.inputs:
+        kinds.remove("inputs")
+    if not any(len(layer.unit_shape) == 3 for layer in curves.learned.values()):
+        kinds.remove("heat-maps")
+    return kinds
+
+
+def _learning(groups: dict[str, list[Run]], keep: Callable[..., None]) -> None:
+    for metric in ("test_error", "test_auc", "train_loss"):
+        lines = {name: [run.lines() for run in group] for name, group in groups.items()}
+        having = {
+            name: [seed for seed in seeds if any(metric in line for line in seed)]
+            for name, seeds in lines.items()
+        }
+        having = {name: seeds for name, seeds in having.items() if seeds}
+        # Data sets do not share an axis.
+        for data in sorted({name.partition("-")[0] for name in having}):
+            some = {name: seeds for name, seeds in having.items() if name.startswith(f"{data}-")}
+            names = list(some)[:_LINES]
+            if names:
+                chosen = {name: some[name] for name in names}
+                keep(figures.learning_curves(chosen, metric), "learning", data, metric)  # type: ignore[arg-type]  # numbers of JSON
+
+
+def _hinges(runs: Sequence[Run], keep: Callable[..., None]) -> None:
+    """Draw the error against the number of hinges, where Table 3 has two of them and ReLU."""
+    for scale in sorted({run.scale for run in runs}):
+        errors: dict[int, list[float]] = {}
+        baseline: list[float] = []
+        for run in runs:
+            result = run.result
+            if result is None or result.status != "finished" or run.overrides or run.scale != scale:
+                continue
+            if run.experiment == "cifar10-cnn-relu":
+                baseline.append(result.metrics["test_error"])
+            elif re.fullmatch(r"cifar10-cnn-apl(-s\d+)?", run.experiment):
+                hinges = EXPERIMENTS[run.experiment].activation.num_hinges
+                errors.setdefault(hinges, []).append(result.metrics["test_error"])
+        if len(errors) > 1 and baseline:
+            keep(figures.error_against_hinges(errors, baseline), "error-against-hinges", scale)

@@ -1,0 +1,99 @@
+"""Everything the page shows, as one JSON value within a budget."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torchapl.paper.config import Json
+from torchapl.paper.report.classes import CLASSES
+from torchapl.paper.report.curves import spread
+from torchapl.paper.report.events import classifiers
+from torchapl.paper.report.explorer import explorer, short
+from torchapl.paper.report.folders import Run, find_runs
+from torchapl.paper.report.tables import groups_of, paper_tables, runs_table, settings_table
+
+# Bytes of JSON: with the plotting library the page stays below 5 MB.
+BUDGET = 3_000_000
+LEARNING = (
+    "test_error",
+    "test_auc",
+    "test_loss",
+    "train_loss",
+    "train_error",
+    "valid_error",
+    "valid_auc",
+    "test_significance_histogram",
+)
+_EPOCHS = 80
+# Beyond this many settings, those that only served a choice are not drawn.
+_MANY = 40
+
+
+def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
+    """Return what the report says about the runs below ``source``.
+
+    Args:
+        source: A folder of runs, or a file of stored results (which has tables only).
+        budget: Bytes that the JSON may take; curves of units are thinned to fit.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+        ValueError: If it holds no runs, or a damaged one.
+    """
+    runs = find_runs(source)
+    groups = groups_of(runs)
+    shown = groups
+    if len(groups) > _MANY:
+        shown = {name: group for name, group in groups.items() if not group[0].selects}
+    payload: dict[str, Json] = {
+        "title": f"Learned curves: {source.resolve().name}",
+        "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": importlib.metadata.version("torchapl"),
+        "classes": [{"name": name, "meaning": meaning} for name, meaning in CLASSES.items()],
+        "tables": paper_tables(runs),
+        "settings": settings_table(groups),
+        "runs": runs_table(runs),
+        "learning": [learning(name, group) for name, group in shown.items()],
+        "classifiers": classifiers(shown),
+    }
+    used = len(json.dumps(payload))
+    curves, kept = explorer(runs, budget - used)
+    return payload | {"curves": curves, "kept": str(kept) if curves else ""}
+
+
+def tables_of(payload: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the part of the payload that is for machines: tables, settings and runs."""
+    return {key: payload[key] for key in ("tables", "settings", "runs")}
+
+
+def learning(name: str, runs: Sequence[Run]) -> Json:
+    """Return mean and deviation of every number over the epochs of a setting's runs.
+
+    An epoch counts the runs that have reached it; where there are many, 80 epochs are kept.
+    """
+    lines = [run.lines() for run in runs]
+    epochs = sorted({int(str(line["epoch"])) for run in lines for line in run})
+    # Counted from the end, so that the last epoch is always there.
+    kept = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), _EPOCHS))
+    metrics: dict[str, Json] = {}
+    for metric in LEARNING:
+        points: list[Json] = []
+        for epoch in kept:
+            values = [
+                float(str(line[metric]))
+                for run in lines
+                for line in run
+                if line["epoch"] == epoch and line.get(metric) is not None
+            ]
+            if values:
+                std = statistics.pstdev(values)
+                mean = statistics.fmean(values)
+                points.append([epoch, short(mean), short(std), len(values)])
+        if points:
+            metrics[metric] = points
+    return {"name": name, "n": len(runs), "metrics": metrics}

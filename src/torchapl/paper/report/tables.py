@@ -1,0 +1,168 @@
+"""The paper's tables with the numbers of some runs, and a plain table of every setting."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from torchapl.paper.config import Json
+from torchapl.paper.experiments import TABLES, Table
+from torchapl.paper.report.folders import Run
+from torchapl.paper.sweep import Sweep
+from torchapl.paper.sweep.jobs import Job, Results
+from torchapl.paper.sweep.render import as_json, mean_and_std, rows_of
+from torchapl.paper.sweep.statistics import SIGNIFICANCE, Summary, summarise
+
+HEADER = (
+    "Method",
+    "Data",
+    "n",
+    "Mean (std)",
+    "Difference to ReLU, 95 % interval",
+    "Less error",
+    "Chosen",
+    "Published",
+)
+# The numbers of a result that a reader looks for first, with their digits.
+_MAIN = {"test_error": 2, "test_auc": 4, "test_significance_histogram": 3}
+
+
+def results_of(runs: Sequence[Run]) -> dict[Job, object]:
+    """Return the results by job, as the tables want them."""
+    return {
+        Job(run.experiment, run.scale, run.seed, run.overrides): run.result
+        for run in runs
+        if run.result is not None
+    }
+
+
+def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
+    """Return the sweep that these runs are from: as many seeds as there are, chosen if they chose.
+
+    Example:
+        >>> sweep_of([Run("cifar10-cnn-relu", "lab", 3, (), None, None)], "lab")
+        Sweep(scale='lab', seeds=4, selection_seeds=0)
+    """
+    seeds = [run.seed for run in runs if run.scale == scale and not run.selects]
+    chosen = [run.seed for run in runs if run.scale == scale and run.selects]
+    return Sweep(scale, max(seeds, default=0) + 1, max(chosen, default=-1) + 1)
+
+
+def paper_tables(runs: Sequence[Run]) -> list[Json]:
+    """Return the tables of the paper that the runs say something about, at every scale."""
+    results: Results = results_of(runs)  # type: ignore[assignment]  # no None among them
+    found: list[Json] = []
+    for scale in sorted({run.scale for run in runs}):
+        sweep = sweep_of(runs, scale)
+        for table in TABLES.values():
+            metrics: list[str | None] = [None, SIGNIFICANCE[0]]
+            for metric in metrics if table.name == "table2" else metrics[:1]:
+                content = _table(table, sweep, results, metric)
+                if content is not None:
+                    found.append(content)
+    return found
+
+
+def _table(table: Table, sweep: Sweep, results: Results, metric: str | None) -> Json:
+    summaries = summarise(table, sweep, results, metric)
+    rows = rows_of(table, summaries)
+    if not rows:
+        return None
+    title = table.title
+    if table.name == "table2":
+        title = "AUC" if metric is None else "Expected significance, sigma"
+    if metric is not None:
+        rows = _significances(rows, summaries)
+    cells = [cell for cell in as_json(summaries) if isinstance(cell, dict)]
+    return {
+        "name": table.name,
+        "title": title,
+        "scale": sweep.scale,
+        "header": list(HEADER),
+        "rows": [list(row) for row in rows],
+        "cells": [cell for cell in cells if cell["n"] or cell["failed"]],
+    }
+
+
+def _significances(
+    rows: Sequence[tuple[str, ...]], summaries: Mapping[str, Mapping[str, Summary]]
+) -> list[tuple[str, ...]]:
+    """Put the published significance in place of the AUC; a significance is not an error."""
+    shown = [
+        summary
+        for cells in summaries.values()
+        for summary in cells.values()
+        if summary.n or summary.failed
+    ]
+    lines = []
+    for row, summary in zip(rows, shown, strict=True):
+        number = summary.published
+        text = ""
+        if number is not None and number.significance is not None:
+            std = math.nan if number.significance_std is None else number.significance_std
+            text = mean_and_std(number.significance, std, 2)
+        lines.append((*row[:5], "", row[6], text))
+    return lines
+
+
+def groups_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs that differ only by their seed, by a name for them."""
+    scales = {run.scale for run in runs}
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        name = run.setting if len(scales) == 1 else f"{run.setting} ({run.scale})"
+        groups.setdefault(name, []).append(run)
+    return groups
+
+
+def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
+    """Return n, failures, mean and deviation of every setting's main numbers."""
+    rows: list[Json] = []
+    for name, runs in groups.items():
+        done = [run.result for run in runs if run.result and run.result.status == "finished"]
+        numbers: dict[str, Json] = {}
+        for metric, digits in _MAIN.items():
+            values = [result.metrics[metric] for result in done if metric in result.metrics]
+            if values:
+                std = statistics.stdev(values) if len(values) > 1 else math.nan
+                numbers[metric] = mean_and_std(statistics.fmean(values), std, digits)
+        rows.append(
+            {
+                "name": name,
+                "scale": runs[0].scale,
+                "n": len(done),
+                "failed": sum(run.status == "failed" for run in runs),
+                "unfinished": sum(run.status == "unfinished" for run in runs),
+                "numbers": numbers,
+            }
+        )
+    return rows
+
+
+def runs_table(runs: Sequence[Run]) -> list[Json]:
+    """Return one entry for every run: what it is, how it ended, what it took."""
+    entries: list[Json] = []
+    for run in runs:
+        lines = run.lines() if run.result is None else []
+        result = run.result
+        epoch = lines[-1]["epoch"] if lines else 0
+        entries.append(
+            {
+                "name": run.setting,
+                "scale": run.scale,
+                "seed": run.seed,
+                "status": run.status,
+                "epochs": epoch if result is None else result.epochs,
+                "seconds": (lines[-1].get("seconds") if lines else None)
+                if result is None
+                else round(result.seconds, 1),
+                "parameters": None if result is None else result.n_parameters,
+                "numbers": {}
+                if result is None
+                else {key: result.metrics[key] for key in _MAIN if key in result.metrics},
+                "error": None if result is None else result.error,
+                "commit": None if result is None else result.environment.get("commit"),
+            }
+        )
+    return entries
