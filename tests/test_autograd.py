@@ -182,9 +182,12 @@ def test_compiled_autograd() -> None:
     torch.testing.assert_close((x.grad, a.grad, b.grad), expected)
 
 
-def test_exported() -> None:
-    unit = torchapl.APL(3, 2)
-    x = torch.randn(4, 3, 5)
+def test_the_operator_can_be_exported() -> None:
+    class Unit(torchapl.APL):
+        def forward(self, input: Tensor) -> Tensor:
+            return apl_operator(input, self.slope, self.offset, 1)
+
+    unit, x = Unit(3, 2), torch.randn(4, 3, 5)
     program = torch.export.export(unit, (x,))
     assert "torchapl.apl" in str(program.graph)
     assert torch.equal(program.module()(x), unit(x))
