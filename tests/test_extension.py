@@ -47,6 +47,18 @@ def test_a_stale_binary_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert torchapl.backends()["cpu"] == ("reference", "undefined symbol: _ZN2at")
 
 
+def test_a_binary_for_another_torch_is_refused() -> None:
+    pytest.importorskip("torchapl.ops._C")
+    script = (
+        "import torch; torch.__version__ = '9.9.0'\n"
+        "import torchapl; print(*torchapl.backends()['cpu'], sep=': ')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("reference: the kernels were built for torch")
+
+
 def test_says_once_that_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extension, "_failure", "no compiler")
     monkeypatch.setattr(extension, "_explained", set())
