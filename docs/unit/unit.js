@@ -8,7 +8,7 @@ const SMALL = { ratio: 0.6, least: 170, margin: { left: 30, right: 10, top: 8, b
 
 const state = { hinges: [], x: -1.5, range: 3, preset: null };
 const $ = (id) => document.getElementById(id);
-const layers = { stems: svg("g", {}, $("plot")), back: svg("g", {}, $("plot")), handles: svg("g", {}, $("plot")) };
+const layers = { stems: svg("g", {}, $("plot")), back: svg("g", {}, $("plot")), slopes: svg("g", {}, $("plot")), offsets: svg("g", {}, $("plot")) };
 let frame = null;
 
 // The slope's handle sits this far left of its hinge: there the curve moves with the slope.
@@ -88,25 +88,27 @@ const rows = Array.from({ length: MOST }, (_, s) => {
 const handles = rows.map((_, s) => {
   const common = { colour: `--s${s + 1}`, text: s + 1 };
   const stem = svg("line", { class: "stem", style: `stroke: var(--s${s + 1})` }, layers.stems);
-  const slope = new Handle(layers.handles, {
+  const slope = new Handle(layers.slopes, {
     ...common, mark: "square", radius: 8, vertical: true, label: `Slope of hinge ${s + 1}`, low: -LIMIT.a, high: LIMIT.a,
     value: () => state.hinges[s].a, change: (a) => change(s, { a }), drag: (_, dy) => frame.dy(dy) / reach(),
   });
-  const offset = new Handle(layers.handles, {
+  const offset = new Handle(layers.offsets, {
     ...common, mark: "circle", radius: 10, vertical: false, label: `Position of hinge ${s + 1}`, low: -LIMIT.b, high: LIMIT.b,
     value: () => state.hinges[s].b, change: (b) => change(s, { b }), drag: (dx) => frame.dx(dx),
   });
   return { stem, slope, offset };
 });
 
-const probe = new Handle(layers.handles, {
+const probe = new Handle(layers.offsets, {
   mark: "triangle", radius: 9, colour: "--ink", label: "Probe x", vertical: false, low: -LIMIT.b, high: LIMIT.b,
   value: () => state.x, change: (x) => { state.x = x; show(); }, drag: (dx) => frame.dx(dx),
 });
 
 function showHandles() {
   const at = (x) => {
-    const shown = frame.inside(x, -state.range, state.range);
+    // A handle beyond the view waits at its edge.
+    const edge = state.range - frame.dx(11);
+    const shown = frame.inside(x, -edge, edge);
     return [frame.x(shown), frame.y(frame.inside(Model.value(state.hinges, shown), frame.low, frame.high))];
   };
   handles.forEach(({ stem, slope, offset }, s) => {
@@ -172,7 +174,7 @@ const isHere = ({ from, to }) => state.x >= from && state.x < to;
 
 function showSegments() {
   const segments = Model.segments(state.hinges);
-  const cells = segments.map((line) => [format(line.from), format(line.to), format(line.slope), formatLine(line)]);
+  const cells = segments.map((line) => [interval(line), format(line.slope), formatLine(line)]);
   fillTable($("segments").tBodies[0], cells, segments.findIndex(isHere));
   $("shape").textContent = Model.shape(state.hinges);
 }
@@ -194,8 +196,7 @@ function showMaxout() {
     if (Math.abs(state.x) <= state.range) small.probe(picture, state.x, Model.largest(lines, state.x));
   }
   const [first, second] = [Model.largest(pair.convex, state.x), Model.largest(pair.concave, state.x)];
-  const subtracted = second < -5e-5 ? `(${format(second)})` : format(second);
-  $("difference").textContent = `${format(first)} − ${subtracted} = ${format(first - second)}`;
+  $("difference").textContent = `${format(first)} − ${format(second)} = ${format(first - second)}`;
 }
 
 function showNetwork() {
