@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/torchapl/ops/cs
 	touch $(STAMP)
 
 test: $(STAMP)  ## Install what is missing, then run the tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(STAMP)  ## Lint and type-check
 	$(BIN)/ruff check .
