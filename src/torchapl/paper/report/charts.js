@@ -87,11 +87,11 @@ function drawMap(panel) {
   const div = panel.chart("map");
   show(div, [
     { type: "heatmap", z, text, zmin: -limit, zmax: limit, colorscale: scale, xgap: 1, ygap: 1, hoverongaps: false, hovertemplate: "%{text}: %{z:.3g}<extra></extra>", colorbar: { thickness: 10, outlinewidth: 0 } },
-    { type: "scatter", mode: "markers", x: [column], y: [row], marker: { symbol: "square-open", size: 15, color: style("ink"), line: { width: 3 } }, hoverinfo: "skip" },
   ], {
-    showlegend: false, dragmode: false,
-    xaxis: { ...axis(columns, layer.shape[2], "column"), range: [-0.5, columns - 0.5], showgrid: false, zeroline: false, fixedrange: true },
-    yaxis: { ...axis(rows, layer.shape[1], "row"), range: [rows - 0.5, -0.5], showgrid: false, zeroline: false, fixedrange: true },
+    dragmode: false,
+    shapes: [{ type: "rect", x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5, line: { color: style("ink"), width: 3 } }],
+    xaxis: { ...axis(columns, layer.shape[2], "column"), range: [-0.5, columns - 0.5], constrain: "domain", showgrid: false, zeroline: false, fixedrange: true },
+    yaxis: { ...axis(rows, layer.shape[1], "row"), range: [rows - 0.5, -0.5], scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false, fixedrange: true },
   });
   if (!div.dataset.clickable) {
     div.dataset.clickable = "yes";
@@ -114,7 +114,7 @@ function drawAll(panel) {
   }
   const total = frame.counts.reduce((sum, count) => sum + count, 0);
   panel.part("all-title").textContent = `${drawn} of ${total.toLocaleString("en")} curves of the layer`;
-  const opacity = Math.max(0.06, Math.min(0.8, 12 / (drawn || 1)));
+  const opacity = Math.max(0.15, Math.min(0.8, 40 / (drawn || 1)));
   show(panel.chart("all"), [
     { type: "scatter", mode: "lines", x, y, line: { color: style("quiet"), width: 1 }, opacity, hoverinfo: "skip" },
     { type: "scatter", mode: "lines", ...frame.points(state.unit, range), line: { color: style("accent"), width: 3 }, hoverinfo: "skip" },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import safetensors
 import safetensors.torch
@@ -80,7 +80,7 @@ def cut_significances(scores: Tensor, labels: Tensor, thresholds: Tensor) -> lis
     return values
 
 
-def classifiers(groups: dict[str, Sequence[Run]]) -> list[Json]:
+def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     """Return, for each name, ROC and significance: mean and deviation over its runs."""
     found: list[Json] = []
     for name, runs in groups.items():

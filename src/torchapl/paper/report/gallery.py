@@ -98,7 +98,7 @@ def _learning(groups: dict[str, list[Run]], keep: Callable[..., None]) -> None:
 def _hinges(runs: Sequence[Run], keep: Callable[..., None]) -> None:
     """Draw the error against the number of hinges, where Table 3 has two of them and ReLU."""
     for scale in sorted({run.scale for run in runs}):
-        errors: dict[int, list[float]] = {}
+        errors: dict[int, Sequence[float]] = {}
         baseline: list[float] = []
         for run in runs:
             result = run.result
@@ -108,6 +108,6 @@ def _hinges(runs: Sequence[Run], keep: Callable[..., None]) -> None:
                 baseline.append(result.metrics["test_error"])
             elif re.fullmatch(r"cifar10-cnn-apl(-s\d+)?", run.experiment):
                 hinges = EXPERIMENTS[run.experiment].activation.num_hinges
-                errors.setdefault(hinges, []).append(result.metrics["test_error"])
+                errors[hinges] = (*errors.get(hinges, ()), result.metrics["test_error"])
         if len(errors) > 1 and baseline:
             keep(figures.error_against_hinges(errors, baseline), "error-against-hinges", scale)

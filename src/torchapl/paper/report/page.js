@@ -32,7 +32,12 @@ function table(caption, header, rows) {
 class Report {
   constructor(data) {
     this.data = data;
-    this.hidden = new Set(data.learning.slice(COLOURS.length).map(({ name }) => name));
+    // More lines than colours at first would be a tangle.
+    const early = new Map();
+    this.hidden = new Set(data.learning.filter((item) => {
+      early.set(item.data, (early.get(item.data) ?? 0) + 1);
+      return early.get(item.data) > COLOURS.length;
+    }).map(({ name }) => name));
     this.panels = [];
   }
 
@@ -48,8 +53,7 @@ class Report {
   }
 
   listen() {
-    byId("metric").addEventListener("change", () => this.drawLearning());
-    byId("logarithmic").addEventListener("change", () => this.drawLearning());
+    for (const id of ["data", "metric", "logarithmic"]) byId(id).addEventListener("change", () => this.drawLearning());
     byId("compare").addEventListener("change", () => this.drawExplorer());
     byId("link").addEventListener("change", () => { if (byId("link").checked) this.follow(this.panels[0]); });
     const preferred = matchMedia("(prefers-color-scheme: dark)");
@@ -113,7 +117,10 @@ class Report {
   }
 
   drawLearning() {
-    const { learning } = this.data;
+    const sets = [...new Set(this.data.learning.map(({ data }) => data))];
+    const set = sets.includes(byId("data").value) ? byId("data").value : sets[0];
+    fill(byId("data"), sets.map((name) => [name, name]), set);
+    const learning = this.data.learning.filter(({ data }) => data === set);
     const metrics = Object.keys(NAMES).filter((name) => learning.some((item) => name in item.metrics));
     const chosen = metrics.includes(byId("metric").value) ? byId("metric").value : metrics[0];
     fill(byId("metric"), metrics.map((name) => [name, NAMES[name]]), chosen);
@@ -199,7 +206,7 @@ class Report {
       cuts.push({ type: "scatter", mode: "lines", name: item.name, x, y: kept.map(([, mean]) => mean), line, hovertemplate: "%{y:.2f} above %{x:.2f}" });
     });
     const chance = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: style("quiet"), dash: "dot", width: 1 }, hoverinfo: "skip", showlegend: false };
-    const legend = { x: 1, xanchor: "right", y: 0.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" };
+    const legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
     show(byId("roc"), [chance, ...roc], { legend, xaxis: { title: { text: "background accepted" }, range: [0, 1] }, yaxis: { title: { text: "signal accepted" }, range: [0, 1.01] } });
     show(byId("cuts"), cuts, { showlegend: false, xaxis: { title: { text: "threshold" }, range: [0, 1] }, yaxis: { rangemode: "tozero" } });
   }

@@ -96,4 +96,5 @@ def learning(name: str, runs: Sequence[Run]) -> Json:
                 points.append([epoch, short(mean), short(std), len(values)])
         if points:
             metrics[metric] = points
-    return {"name": name, "n": len(runs), "metrics": metrics}
+    data = runs[0].experiment.partition("-")[0]
+    return {"name": name, "data": data, "n": len(runs), "metrics": metrics}

@@ -119,7 +119,7 @@ def groups_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     """Return n, failures, mean and deviation of every setting's main numbers."""
     rows: list[Json] = []
-    for name, runs in groups.items():
+    for runs in groups.values():
         done = [run.result for run in runs if run.result and run.result.status == "finished"]
         numbers: dict[str, Json] = {}
         for metric, digits in _MAIN.items():
@@ -129,7 +129,7 @@ def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
                 numbers[metric] = mean_and_std(statistics.fmean(values), std, digits)
         rows.append(
             {
-                "name": name,
+                "name": runs[0].setting,
                 "scale": runs[0].scale,
                 "n": len(done),
                 "failed": sum(run.status == "failed" for run in runs),

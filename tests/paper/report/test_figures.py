@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from torchapl.paper.report import figures
+from torchapl.paper.report.curves import RunCurves, spread
+from torchapl.paper.report.gallery import write_figures
+
+
+@pytest.fixture(scope="module")
+def events(runs: Path) -> RunCurves:
+    return RunCurves(runs / "atlas-dnn-apl" / "smoke" / "0")
+
+
+@pytest.fixture(scope="module")
+def images(runs: Path) -> RunCurves:
+    return RunCurves(runs / "cifar10-cnn-apl-s2" / "smoke" / "0")
+
+
+def drawn(axes: object) -> list[list[float]]:
+    return [list(map(float, line.get_ydata())) for line in axes.get_lines()]  # type: ignore[attr-defined]
+
+
+def test_initial_dashed_and_learned_solid(events: RunCurves) -> None:
+    figure = figures.initial_and_learned(events, units=2)
+    assert len(figure.axes) == 2 * len(events.learned)
+    start, end = figure.axes[0].get_lines()
+    assert (start.get_linestyle(), end.get_linestyle()) == ("--", "-")
+    name = next(iter(events.learned))
+    x = torch.as_tensor(end.get_xdata())
+    assert torch.allclose(torch.as_tensor(end.get_ydata()), events.learned[name].values(x)[0])
+    assert torch.allclose(torch.as_tensor(start.get_ydata()), events.initial[name].values(x)[0])
+
+
+def test_overlaid_draws_at_most_so_many(images: RunCurves) -> None:
+    figure = figures.overlaid(images, at_most=10)
+    for axes, layer in zip(figure.axes, images.learned.values(), strict=True):
+        lines = axes.collections[0].get_segments()
+        assert len(lines) == 10
+        x, y = torch.as_tensor(lines[0]).float().T
+        assert torch.allclose(y, layer.values(x)[0])
+
+
+def test_groups_have_the_counts_of_the_sign_at_minus_one(images: RunCurves) -> None:
+    figure = figures.grouped(images)
+    for axes, layer in zip(figure.axes, images.learned.values(), strict=True):
+        at = layer.values(torch.tensor([-1.0]))[:, 0]
+        labels = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert labels == [
+            f"h(-1) < 0: {int((at < 0).sum())}",
+            f"h(-1) >= 0: {int((at >= 0).sum())}",
+        ]
+
+
+def test_sample_curves_mark_their_hinges(events: RunCurves) -> None:
+    layer = next(iter(events.learned.values()))
+    figure = figures.sample_curves(layer)
+    for axes in figure.axes:
+        _, marks = axes.get_lines()
+        assert len(marks.get_xdata()) == len(layer.slope) + 1
+    assert "not convex" in figure.axes[1].get_title()
+
+
+def test_heat_maps_are_means_over_channels(images: RunCurves) -> None:
+    figure = figures.heat_maps(images)
+    layer = next(iter(images.learned.values()))
+    values = layer.values(torch.tensor([-1.0])).reshape(layer.unit_shape).mean(0)
+    shown = figure.axes[0].get_images()[0].get_array()
+    assert torch.allclose(torch.as_tensor(shown.filled()), values)
+
+
+def test_figures_say_what_they_lack(events: RunCurves, runs: Path) -> None:
+    with pytest.raises(ValueError, match="no layer of this run"):
+        figures.heat_maps(events)
+    with pytest.raises(ValueError, match="no histograms"):
+        figures.inputs_behind_curves(RunCurves(runs / "cifar10-cnn-apl-s2" / "smoke" / "2"))
+    with pytest.raises(FileNotFoundError, match="not learned"):
+        RunCurves(runs / "cifar10-cnn-relu" / "smoke" / "0")
+
+
+@pytest.mark.parametrize("draw", [figures.movement, figures.inputs_behind_curves])
+def test_every_layer_has_its_panels(draw: Callable[[RunCurves], Figure], images: RunCurves) -> None:
+    titles = [axes.get_title() for axes in draw(images).axes]
+    assert set(images.learned) <= set(titles)
+
+
+def test_learning_curves_have_bands() -> None:
+    seeds = [[{"epoch": e, "test_error": 10.0 * s + e} for e in (1, 2)] for s in (1, 2)]
+    figure = figures.learning_curves({"a": seeds})
+    (axes,) = figure.axes
+    assert drawn(axes) == [[16.0, 17.0]]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (11.0, 22.0)
+
+
+def test_error_against_hinges() -> None:
+    figure = figures.error_against_hinges({2: [10.0, 12.0], 1: [14.0]}, [13.0, 15.0])
+    lines = drawn(figure.axes[0])
+    assert [14.0, 11.0] in lines
+    assert [14.0, 14.0] in lines
+
+
+def test_classifier_draws_roc_and_cuts() -> None:
+    scores, labels = torch.rand(1000), torch.arange(1000) % 2
+    figure = figures.classifier({"chance": (scores, labels)})
+    roc, cuts = figure.axes
+    assert len(roc.get_lines()) == 2
+    assert len(cuts.get_lines()[0].get_xdata()) == 100
+
+
+def test_spread() -> None:
+    assert spread(3, 10).tolist() == [0, 1, 2]
+    assert spread(0, 3).tolist() == []
+
+
+@pytest.mark.slow
+def test_gallery_writes_every_figure_that_the_runs_allow(runs: Path, tmp_path: Path) -> None:
+    written = write_figures(runs, tmp_path)
+    names = {path.name for path in written}
+    assert {
+        "atlas-dnn-apl-initial-and-learned.png",
+        "atlas-dnn-apl-inputs.png",
+        "cifar10-cnn-apl-s2-heat-maps.png",
+        "learning-atlas-test_auc.png",
+        "classifier.png",
+    } <= names
+    assert "atlas-dnn-apl-heat-maps.png" not in names
+    for path in written:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.with_suffix(".pdf").read_bytes().startswith(b"%PDF")

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from torchapl.paper.experiments import TABLES
+from torchapl.paper.metrics import asimov_significance
+from torchapl.paper.report.classes import curve_classes
+from torchapl.paper.report.events import cut_significances, roc
+from torchapl.paper.report.explorer import explorer
+from torchapl.paper.report.folders import find_runs
+from torchapl.paper.report.html import render
+from torchapl.paper.report.payload import build_payload
+from torchapl.paper.sweep import Sweep
+from torchapl.paper.sweep.jobs import read_results
+from torchapl.paper.sweep.statistics import summarise
+
+
+@pytest.fixture(scope="module")
+def payload(runs: Path) -> dict[str, Any]:
+    return build_payload(runs)
+
+
+def decoded(stored: dict[str, Any], hinges: int) -> np.ndarray:
+    whole = np.frombuffer(base64.b64decode(stored["data"]), "<i2").reshape(hinges, -1)
+    return whole * stored["scale"]
+
+
+def test_tables_are_those_of_the_results(runs: Path, payload: dict[str, Any]) -> None:
+    tables = {(table["name"], table["title"]): table for table in payload["tables"]}
+    found = summarise(TABLES["table2"], Sweep("smoke", 3, 0), read_results(runs))
+    row = next(row for row in tables["table2", "AUC"]["rows"] if row[0] == "DNN + APL")
+    summary = found["DNN + APL"]["atlas"]
+    assert row[2:4] == ["2", f"{summary.mean:.4f} ({summary.std:.4f})"]
+    assert summary.difference is not None
+    assert row[4] == f"{summary.difference.mean:+.4f} +- {summary.difference.half_width:.4f}"
+    (cell,) = [
+        cell for cell in tables["table2", "AUC"]["cells"] if cell["experiment"] == "atlas-dnn-apl"
+    ]
+    assert cell["mean"] == summary.mean
+
+
+def test_failed_runs_are_counted(payload: dict[str, Any]) -> None:
+    table = next(table for table in payload["tables"] if table["name"] == "table3")
+    rows = {row[0]: row for row in table["rows"]}
+    assert rows["APL, S = 5"][2] == "0 + 1 failed"
+    assert rows["ReLU"][2:4] == ["2", "83.88 (0.88)"]
+    assert rows["ReLU"][-1] == "12.56 (0.26)"
+    setting = next(row for row in payload["settings"] if row["name"] == "cifar10-cnn-apl-s2")
+    assert (setting["n"], setting["failed"], setting["unfinished"]) == (2, 0, 1)
+    failed = next(run for run in payload["runs"] if run["status"] == "failed")
+    assert failed["error"] == "loss at step 3: NaN"
+
+
+def test_a_significance_stands_beside_the_published_significance(tmp_path: Path) -> None:
+    numbers = {"test_auc": 0.8, "test_significance_histogram": 3.2}
+    result = {"experiment": "higgs-dnn-apl", "scale": "smoke", "seed": 0, "status": "finished"}
+    rest = {"overrides": [], "n_parameters": 1, "seconds": 1, "epochs": 1, "error": None}
+    path = tmp_path / "stored.jsonl"
+    path.write_text(json.dumps(result | numbers | rest))
+    tables = {table["title"]: table["rows"] for table in build_payload(path)["tables"]}  # type: ignore[union-attr,call-overload,index]
+    published = TABLES["table2"].rows[3].cells["higgs"].published
+    assert published is not None
+    assert tables["AUC"][0][-1].startswith(f"{published.mean:.3f}")
+    assert tables["Expected significance, sigma"][0][-1].startswith(f"{published.significance:.2f}")
+
+
+def test_learning_curves_are_means_over_seeds(runs: Path, payload: dict[str, Any]) -> None:
+    path = runs / "atlas-dnn-relu" / "smoke" / "0" / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    entry = next(item for item in payload["learning"] if item["name"] == "atlas-dnn-relu")
+    points = entry["metrics"]["test_auc"]
+    assert [point[0] for point in points] == [line["epoch"] for line in lines]
+    assert points[-1][1] == pytest.approx(lines[-1]["test_auc"], rel=1e-5)
+    # Both seeds of the fixture learned the same.
+    assert points[-1][2:] == [0.0, 2]
+
+
+def test_explorer_holds_the_recorded_curves(runs: Path, payload: dict[str, Any]) -> None:
+    names = [run["name"] for run in payload["runs"]]
+    entry = next(e for e in payload["curves"] if names[e["run"]] == "cifar10-cnn-apl-s2")
+    assert entry["moments"] == ["start", "epoch 1", "epoch 2", "end"]
+    stored = safetensors.torch.load_file(
+        runs / "cifar10-cnn-apl-s2" / "smoke" / "0" / "curves.safetensors"
+    )
+    layer = entry["layers"][0]
+    for moment, frame in (("initial", 0), ("learned", -1)):
+        for kind in ("slope", "offset"):
+            whole = stored[f"{moment}/{layer['name']}/{kind}"].flatten(1)
+            kept = whole[:, layer["units"]].numpy()
+            found = decoded(layer["frames"][frame][kind], 2)
+            assert np.abs(found - kept).max() <= np.abs(kept).max() / 65_000
+    slope, offset = (stored[f"learned/{layer['name']}/{k}"].flatten(1) for k in ("slope", "offset"))
+    classes = curve_classes(slope, offset, tuple(layer["window"]))
+    assert layer["frames"][-1]["counts"] == torch.bincount(classes, minlength=6).tolist()
+    assert sum(layer["frames"][-1]["counts"]) == slope.shape[1]
+    kept = base64.b64decode(layer["frames"][-1]["classes"])
+    assert list(kept) == classes[layer["units"]].tolist()
+
+
+def test_layers_come_in_their_order(payload: dict[str, Any]) -> None:
+    for entry in payload["curves"]:
+        names = [layer["name"] for layer in entry["layers"]]
+        numbers = [int("".join(filter(str.isdigit, name))) for name in names]
+        assert numbers == sorted(numbers)
+
+
+def test_curves_are_thinned_to_the_budget_and_it_is_said(runs: Path) -> None:
+    found = find_runs(runs)
+    wide, all_kept = explorer(found, 10_000_000)
+    narrow, some_kept = explorer(found, 100_000)
+    assert len(json.dumps(narrow)) < 110_000 < len(json.dumps(wide))
+    assert some_kept.units < all_kept.units
+    none, nothing_kept = explorer(found, 1000)
+    assert none == []
+    assert "5 of 5 runs are left out" in str(nothing_kept)
+
+
+def test_moments_of_large_layers_are_matched_to_units(tmp_path: Path, runs: Path) -> None:
+    # As training stores them: all units at start and end, evenly spaced ones between.
+    source = runs / "cifar10-cnn-apl-s2" / "smoke" / "0"
+    folder = tmp_path / "cifar10-cnn-apl-s2" / "smoke" / "0"
+    shutil.copytree(source, folder)
+    count, stored = 12 * 32 * 32, 5000
+    mark = torch.arange(count).float().reshape(1, 12, 32, 32)
+    some = mark.flatten(1)[:, torch.arange(stored) * count // stored]
+    moments = {"initial": mark, "epoch_0001": some, "learned": mark}
+    tensors = {
+        f"{moment}/act/{kind}": values.clone()
+        for moment, values in moments.items()
+        for kind in ("slope", "offset")
+    }
+    safetensors.torch.save_file(tensors, folder / "curves.safetensors")
+    (entry,) = build_payload(tmp_path)["curves"]  # type: ignore[misc]
+    layer = entry["layers"][0]  # type: ignore[index,call-overload]
+    for frame in layer["frames"]:  # type: ignore[index,call-overload,union-attr]
+        found = decoded(frame["slope"], 1)[0].round()  # type: ignore[index,call-overload,arg-type]
+        assert found.tolist() == layer["units"]  # type: ignore[index,call-overload]
+
+
+def test_values_that_are_not_finite_survive(tmp_path: Path, runs: Path) -> None:
+    folder = tmp_path / "atlas-dnn-apl" / "smoke" / "0"
+    shutil.copytree(runs / "atlas-dnn-apl" / "smoke" / "0", folder)
+    tensors = safetensors.torch.load_file(folder / "curves.safetensors")
+    key = next(key for key in tensors if key.startswith("learned") and key.endswith("slope"))
+    tensors[key][0, 0] = torch.nan
+    safetensors.torch.save_file(tensors, folder / "curves.safetensors")
+    assert "NaN" not in json.dumps(build_payload(tmp_path))
+
+
+def test_roc_and_cuts() -> None:
+    scores = torch.tensor([0.9, 0.9, 0.5, 0.1]).repeat(20)
+    labels = torch.tensor([1, 0, 1, 0]).repeat(20)
+    # Equal scores are accepted together: a straight line between their ends.
+    expected = torch.tensor([0.0, 0.25, 0.5, 1.0, 1.0], dtype=torch.float64)
+    rates = torch.tensor([0.0, 0.25, 0.4999999, 0.51, 1.0])
+    assert torch.allclose(roc(scores, labels, rates), expected, atol=1e-6)
+    found = cut_significances(scores, labels, torch.tensor([0.0, 0.6, 0.95]))
+    assert found[0] == asimov_significance(100.0, 5000.0, 250.0)
+    assert found[1] == pytest.approx(asimov_significance(50.0, 2500.0, 125.0))
+    assert np.isnan(found[2])
+
+
+def test_classifiers_show_the_auc_of_the_results(runs: Path, payload: dict[str, Any]) -> None:
+    result = json.loads((runs / "atlas-dnn-apl" / "smoke" / "0" / "result.json").read_text())
+    entry = next(item for item in payload["classifiers"] if item["name"] == "atlas-dnn-apl")
+    assert entry["auc"] == pytest.approx(result["test_auc"], rel=1e-5)
+    area = np.trapezoid(entry["roc"], entry["rates"])
+    assert area == pytest.approx(result["test_auc"], abs=2e-3)
+
+
+def test_names_cannot_leave_their_place(payload: dict[str, Any]) -> None:
+    evil = "</script><script>alert(1)</script>{{plotly}}"
+    page = render(payload | {"title": evil})
+    assert evil not in page
+    # Its own scripts: data, library, charts, explorer, page.
+    assert page.count("<script") == 5
+    assert len(page.encode()) < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("result.json", "is not the result of a run"),
+        ("curves.safetensors", "damaged curves"),
+        ("inputs.safetensors", "damaged curves or inputs"),
+        ("scores.safetensors", "damaged scores"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, runs: Path, name: str, message: str) -> None:
+    folder = tmp_path / "atlas-dnn-apl" / "smoke" / "0"
+    shutil.copytree(runs / "atlas-dnn-apl" / "smoke" / "0", folder)
+    (folder / name).write_bytes(b"{")
+    with pytest.raises(ValueError, match=message):
+        build_payload(tmp_path)
+
+
+def test_a_damaged_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the configuration of a run"):
+        find_runs(tmp_path)
