@@ -6,10 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from test_unit_page import CHROMIUM, QUIET
 
 ROOT = Path(__file__).parent.parent
 # What a browser fetches by itself; links to read on are fine.
@@ -49,6 +55,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files without a line on stderr for each."""
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
 @pytest.mark.slow
 def test_everything_fetched_is_part_of_the_site(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
@@ -84,6 +108,36 @@ def test_the_interactive_page_is_in_it(site: Path) -> None:
         assert (site / "unit" / name).exists()
     assert "unit/" in (site / "mathematics" / "index.html").read_text(encoding="utf-8")
     assert not list(site.rglob("*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_mathematics_search_and_the_way_to_the_unit(address: str) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"{CHROMIUM} is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        complaints: list[str] = []
+        requests: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+
+        page.goto(f"{address}/mathematics/")
+        assert page.locator(".arithmatex .katex").count() > 10
+        assert page.locator(".katex-error").count() == 0
+        page.click("[data-md-component=search-query]")
+        page.keyboard.type("hardtanh")
+        page.wait_for_selector(".md-search-result__item")
+        page.goto(f"{address}/mathematics/")
+        page.get_by_role("link", name="interactive page").click()
+        page.wait_for_selector("#value")
+        assert page.inner_text("#value") != ""
+        browser.close()
+    assert complaints == []
+    assert all(url.startswith((address, "data:")) for url in requests), requests
 
 
 def test_every_page_is_in_the_navigation() -> None:
