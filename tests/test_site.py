@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from test_unit_page import CHROMIUM, QUIET
+from browser import chromium, complaints_of
 
 ROOT = Path(__file__).parent.parent
 # What a browser fetches by itself; links to read on are fine.
@@ -113,16 +113,10 @@ def test_the_interactive_page_is_in_it(site: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.browser
 def test_mathematics_search_and_the_way_to_the_unit(address: str) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"{CHROMIUM} is not installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        complaints: list[str] = []
+        complaints = complaints_of(page)
         requests: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
 
         page.goto(f"{address}/mathematics/")
@@ -135,7 +129,6 @@ def test_mathematics_search_and_the_way_to_the_unit(address: str) -> None:
         page.get_by_role("link", name="interactive page").click()
         page.wait_for_selector("#value")
         assert page.inner_text("#value") != ""
-        browser.close()
     assert complaints == []
     assert all(url.startswith((address, "data:")) for url in requests), requests
 

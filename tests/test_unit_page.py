@@ -12,21 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from browser import chromium, complaints_of
 from torchapl import APL, apl, curves
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "unit"
-CHROMIUM = Path("/usr/bin/chromium")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 MINUS = "\N{MINUS SIGN}"
 # The page shows four decimals.
 SHOWN = 6e-5
@@ -40,23 +32,15 @@ UNITS = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"{CHROMIUM} is not installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """Open the page from disk; whatever it complains about fails the test."""
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(request.url))
+    complaints = complaints_of(page)
     page.goto((FOLDER / "index.html").as_uri())
     yield page
     page.close()
