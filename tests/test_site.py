@@ -43,8 +43,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("material", reason="mkdocs-material is not installed")
     pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
     target = tmp_path_factory.mktemp("site")
+    # Not --quiet: it hides warnings, also from --strict.
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", target],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", target],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
