@@ -19,6 +19,7 @@ from torchapl.paper.report.explorer import explorer
 from torchapl.paper.report.folders import find_runs
 from torchapl.paper.report.html import render
 from torchapl.paper.report.payload import build_payload
+from torchapl.paper.runs import RunResult, write_json
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.jobs import read_results
 from torchapl.paper.sweep.statistics import summarise
@@ -154,6 +155,18 @@ def test_values_that_are_not_finite_survive(tmp_path: Path, runs: Path) -> None:
     tensors[key][0, 0] = torch.nan
     safetensors.torch.save_file(tensors, folder / "curves.safetensors")
     assert "NaN" not in json.dumps(build_payload(tmp_path))
+
+
+def test_numbers_that_are_none_do_not_break_the_page(tmp_path: Path) -> None:
+    result = RunResult("cifar10-cnn-relu", "smoke", 0, "finished", {"test_error": float("nan")})
+    write_json(tmp_path / "result.json", result.to_dict())
+    lines = [{"epoch": 1, "test_error": 50.0}, {"epoch": 2, "test_error": float("inf")}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    payload = build_payload(tmp_path)
+    json.dumps(payload, allow_nan=False)
+    (entry,) = payload["learning"]  # type: ignore[misc]
+    assert entry["metrics"]["test_error"] == [[1, 50.0, 0.0, 1]]  # type: ignore[index,call-overload]
+    assert payload["runs"][0]["numbers"] == {}  # type: ignore[index,call-overload]
 
 
 def test_roc_and_cuts() -> None:

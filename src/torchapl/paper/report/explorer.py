@@ -17,8 +17,21 @@ from torchapl.paper.report.classes import CLASSES, curve_classes
 from torchapl.paper.report.curves import RunCurves, spread
 from torchapl.paper.report.folders import Run
 
-# Units of a layer and moments of a run that are kept, from generous to frugal.
-LEVELS = ((1600, 7), (800, 7), (400, 7), (400, 4), (200, 4), (100, 4), (64, 3), (32, 2))
+# Units of a layer, moments of a run and seeds of a setting that are kept, from generous to frugal.
+# A coarser map says less than another seed of the same setting does.
+_ALL = 2**63
+LEVELS = (
+    (1600, 7, _ALL),
+    (800, 7, _ALL),
+    (400, 7, _ALL),
+    (400, 4, _ALL),
+    (200, 4, _ALL),
+    (200, 4, 3),
+    (200, 4, 1),
+    (100, 4, 1),
+    (64, 3, 1),
+    (32, 2, 1),
+)
 # The window of a layer whose inputs are not known.
 _WINDOW = (-3.0, 3.0)
 _NOT_FINITE = -32768
@@ -48,12 +61,9 @@ class Kept:
 def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
     """Return the curves of the runs within ``budget`` bytes of text, and what was kept.
 
-    Runs that only chose a setting, then later seeds, are left out first where nothing else helps.
+    Where all do not fit, runs that only chose a setting are left out, then later seeds.
     """
     recorded = [run for run in runs if run.has("curves.safetensors")]
-    recorded.sort(key=lambda run: (run.selects, run.seed))
-    chosen = recorded
-    units, moments = LEVELS[-1]
     sizes = {id(run): _sizes(run) for run in recorded}
 
     def size(run: Run, units: int, moments: int) -> float:
@@ -63,14 +73,15 @@ def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
         curves *= min(moments, recorded_moments)
         return curves * _BASE64 + _PER_LAYER * len(hinges)
 
-    for units, moments in LEVELS:
-        if sum(size(run, units, moments) for run in recorded) <= budget:
+    for units, moments, seeds in LEVELS:
+        chosen = [
+            run for run in recorded if seeds == _ALL or (run.seed < seeds and not run.selects)
+        ]
+        if sum(size(run, units, moments) for run in chosen) <= budget:
             break
-    else:
-        while chosen and sum(size(run, units, moments) for run in chosen) > budget:
-            chosen = chosen[:-1]
+    while sum(size(run, units, moments) for run in chosen) > budget:
+        chosen.pop()
     order = {id(run): index for index, run in enumerate(runs)}
-    chosen = sorted(chosen, key=lambda run: order[id(run)])
     kept = Kept(units, moments, len(chosen), len(recorded))
     return [_run(run, order[id(run)], units, moments) for run in chosen], kept
 

@@ -40,6 +40,8 @@ def save(figure: Figure, path: Path) -> None:
     """Write ``path`` as PDF and as PNG, whatever its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path.with_suffix(".pdf"))
+    # The second time everything is in its place.
+    figure.set_layout_engine("none")
     figure.savefig(path.with_suffix(".png"), dpi=160)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,19 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
     }
     used = len(json.dumps(payload))
     curves, kept = explorer(runs, budget - used)
-    return payload | {"curves": curves, "kept": str(kept) if curves else ""}
+    payload |= {"curves": curves, "kept": str(kept) if curves else ""}
+    return {key: _finite(value) for key, value in payload.items()}
+
+
+def _finite(value: Json) -> Json:
+    """Return the value with None for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
 
 
 def tables_of(payload: Mapping[str, Json]) -> dict[str, Json]:
@@ -90,6 +103,8 @@ def learning(name: str, runs: Sequence[Run]) -> Json:
                 for line in run
                 if line["epoch"] == epoch and line.get(metric) is not None
             ]
+            # Of a run that diverged, the epochs before.
+            values = [value for value in values if math.isfinite(value)]
             if values:
                 std = statistics.pstdev(values)
                 mean = statistics.fmean(values)

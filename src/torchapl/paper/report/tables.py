@@ -160,7 +160,11 @@ def runs_table(runs: Sequence[Run]) -> list[Json]:
                 "parameters": None if result is None else result.n_parameters,
                 "numbers": {}
                 if result is None
-                else {key: result.metrics[key] for key in _MAIN if key in result.metrics},
+                else {
+                    key: result.metrics[key]
+                    for key in _MAIN
+                    if math.isfinite(result.metrics.get(key, math.nan))
+                },
                 "error": None if result is None else result.error,
                 "commit": None if result is None else result.environment.get("commit"),
             }
