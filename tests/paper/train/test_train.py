@@ -10,11 +10,12 @@ import safetensors.torch
 import torch
 from toy import TOY
 
+from torchapl import APL
 from torchapl.paper import metrics
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment, Optim
 from torchapl.paper.runs import RunResult, load_runs
-from torchapl.paper.train import DivergedError, train
+from torchapl.paper.train import DivergedError, observe, train
 from torchapl.paper.train.trainer import Trainer
 
 IMAGES = Experiment(
@@ -197,3 +198,8 @@ def test_dropout_is_a_factor() -> None:
         dropouts = [m.p for m in trainer.net.modules() if isinstance(m, torch.nn.Dropout)]
         rates.append(dropouts)
     assert rates == [[0.25, 0.5], [0.125, 0.25], [0.0, 0.0]]
+
+
+def test_one_unit_for_a_whole_layer_is_recorded() -> None:
+    numbers = observe.statistics(APL(), torch.randn(100))
+    assert (numbers["units"], numbers["left_slope_mean"]) == (1, 0.25)

@@ -117,7 +117,8 @@ def statistics(unit: APL, seen: Tensor) -> dict[str, Json]:
         >>> numbers["left_slope_mean"], numbers["negative_at_minus_one"]
         (0.25, 4)
     """
-    slope, offset = unit.slope.float().flatten(1), unit.offset.float().flatten(1)
+    # One unit for a whole layer has no axis to flatten.
+    slope, offset = (p.float().reshape(unit.num_hinges, -1) for p in (unit.slope, unit.offset))
     left = -slope.sum(0)
     minus_one = torch.full((1, slope.shape[1]), -1.0, device=slope.device)
     at_minus_one = apl(minus_one, slope, offset)
