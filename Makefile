@@ -36,7 +36,7 @@ demo: $(STAMP)  ## Install what is missing, then train ReLU and APL networks and
 	@echo "Open demo/report.html in a browser; the figures are in demo/figures."
 
 docs: $(STAMP)  ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so

@@ -217,3 +217,14 @@ def test_smoke_table_from_start_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*arguments, "--runs", str(store), "--json"]) == 0
     cells = json.loads(capsys.readouterr().out)["table3"]
     assert [cell["n"] for cell in cells] == [1] * 6
+
+
+def test_workers_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    pool = LocalPool(tmp_path, None, "cuda", workers=3)
+    jobs = [Job("atlas-dnn-relu", "smoke", seed) for seed in range(3)]
+    given = []
+    for job in jobs:
+        given.append(pool._idle_gpu(job))
+        pool.running[job] = None  # type: ignore[assignment]
+    assert given == [0, 1, 0]

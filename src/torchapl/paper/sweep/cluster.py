@@ -25,7 +25,7 @@ class RayPool:
     Args:
         root: Folder of all runs, the same path on every node.
         data: Folder with the data sets' files, likewise.
-        device: As in ``torchapl train``; a CUDA device asks the cluster for one GPU a run.
+        device: As in ``torchapl train``; on a cluster with GPUs a run asks for one of them.
         address: Of the cluster; ``"auto"`` finds the one this machine belongs to.
     """
 
@@ -41,11 +41,15 @@ class RayPool:
         self.device = device
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
 
+    def _on_gpu(self) -> bool:
+        has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
+        return self.device.startswith("cuda") or (self.device == "auto" and has_gpus)
+
     def run(self, jobs: Sequence[Job], done: Done) -> None:
         """Run all jobs and tell ``done`` about each; Ray reschedules those of dead nodes."""
         task = self.ray.remote(
             num_cpus=1,
-            num_gpus=1 if self.device.startswith("cuda") else 0,
+            num_gpus=1 if self._on_gpu() else 0,
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
         )(train_here)

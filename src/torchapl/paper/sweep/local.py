@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from torchapl.paper.sweep.jobs import Job
 
 # Exit codes of `torchapl train` after which there is a result: finished, and failed (diverged).
@@ -43,6 +45,7 @@ class LocalPool:
     def __init__(self, root: Path, data: Path | None, device: str, workers: int) -> None:
         self.root, self.data, self.device, self.workers = root, data, device, workers
         self.running: dict[Job, subprocess.Popen[bytes]] = {}
+        self.gpus: dict[Job, int] = {}
 
     def run(self, jobs: Sequence[Job], done: Done) -> None:
         """Run all jobs and tell ``done`` about each; on an exception the children save and end."""
@@ -59,7 +62,9 @@ class LocalPool:
             raise
 
     def _start(self, job: Job) -> None:
-        threads = str(max(1, (os.cpu_count() or 1) // self.workers))
+        settings = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.workers))}
+        if self.device in ("auto", "cuda") and torch.cuda.device_count() > 1:
+            settings["CUDA_VISIBLE_DEVICES"] = str(self._idle_gpu(job))
         log = self._log(job)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as file:
@@ -67,10 +72,16 @@ class LocalPool:
                 command(job, self.root, self.data, self.device),
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": threads},
+                env={**os.environ, **settings},
                 # Ctrl-C reaches this process alone, which then asks the children to save.
                 start_new_session=True,
             )
+
+    def _idle_gpu(self, job: Job) -> int:
+        """Return the GPU with the fewest runs, and remember that it has one more."""
+        busy = [self.gpus[other] for other in self.running]
+        self.gpus[job] = min(range(torch.cuda.device_count()), key=busy.count)
+        return self.gpus[job]
 
     def _log(self, job: Job) -> Path:
         return job.folder(self.root) / "log.txt"
