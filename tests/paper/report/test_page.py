@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from browser import chromium
 from torchapl.paper.experiments import TABLES
 from torchapl.paper.report.html import write_report
 from torchapl.paper.report.serve import make_server
@@ -22,27 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-CURVE = "[data-chart=curve] .scatterlayer .trace"
 
-
-@pytest.fixture(scope="session")
+# Of this module only: a second Playwright cannot start while another one runs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs chromium (Debian's package)")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

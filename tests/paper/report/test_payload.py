@@ -180,6 +180,8 @@ def test_roc_and_cuts() -> None:
     assert found[0] == asimov_significance(100.0, 5000.0, 250.0)
     assert found[1] == pytest.approx(asimov_significance(50.0, 2500.0, 125.0))
     assert np.isnan(found[2])
+    # Eight background rows are too few to say anything.
+    assert np.isnan(cut_significances(scores[:16], labels[:16], torch.tensor([0.0]))[0])
 
 
 def test_classifiers_show_the_auc_of_the_results(runs: Path, payload: dict[str, Any]) -> None:
