@@ -187,7 +187,9 @@ def test_class_filter(page: Page) -> None:
     boxes = page.locator("[data-part=classes] label").all()
     for box, count in zip(boxes, counts, strict=True):
         assert f"{count:,} (" in box.inner_text()
-    kept = max(range(len(counts)), key=counts.__getitem__)
+    # Not the chosen unit's class, so that another unit must be chosen.
+    own = page.evaluate("report.panels[0].frame.classes[report.panels[0].state.unit]")
+    kept = next(index for index, count in enumerate(counts) if count and index != own)
     for index, box in enumerate(boxes):
         box.locator("input").set_checked(index == kept)
     assert text(page, "all-title").startswith(f"{counts[kept]} of ")
