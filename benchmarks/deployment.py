@@ -69,9 +69,7 @@ def main() -> None:
                 call()
                 times[key].append(time.perf_counter() - begin)
     medians = {key: 1e3 * statistics.median(values[5:]) for key, values in times.items()}
-    print(
-        "| network | PyTorch, ms | onnxruntime, ms | onnxruntime / PyTorch | / ReLU |"
-    )
+    print("| network | PyTorch, ms | onnxruntime, ms | onnxruntime / PyTorch | / ReLU |")
     print("|---|---:|---:|---:|---:|")
     for name in nets:
         eager, onnx = medians[name, "torch"], medians[name, "onnx"]

@@ -176,6 +176,24 @@ def test_paired_difference_by_hand() -> None:
     assert auc.relative_reduction == pytest.approx(0.05)
 
 
+def test_a_significance_stands_beside_the_published_one(tmp_path: Path) -> None:
+    for name, value in (("higgs-dnn-relu", 3.0), ("higgs-dnn-apl", 3.5)):
+        for seed in range(2):
+            numbers = {"test_auc": 0.8, "test_significance_histogram": value}
+            job = Job(name, "smoke", seed)
+            job.folder(tmp_path).mkdir(parents=True)
+            result = RunResult(name, "smoke", seed, "finished", numbers)
+            write_json(job.folder(tmp_path) / "result.json", result.to_dict())
+    metric = "test_significance_histogram"
+    table = summarise(TABLES["table2"], Sweep("smoke", 2), read_results(tmp_path), metric)
+    summary = table["DNN + APL"]["higgs"]
+    assert summary.published is not None
+    assert (summary.mean, summary.published.mean) == (3.5, 3.41)
+    assert summary.difference is not None
+    assert summary.difference.mean == 0.5
+    assert summary.difference.relative_reduction is None
+
+
 def test_every_cell_has_a_baseline_that_exists() -> None:
     for table in TABLES.values():
         for experiment in table.experiments:

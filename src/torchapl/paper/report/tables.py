@@ -12,7 +12,7 @@ from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.jobs import Job, Results
 from torchapl.paper.sweep.render import as_json, mean_and_std, rows_of
-from torchapl.paper.sweep.statistics import SIGNIFICANCE, Summary, summarise
+from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
 
 HEADER = (
     "Method",
@@ -72,8 +72,6 @@ def _table(table: Table, sweep: Sweep, results: Results, metric: str | None) -> 
     title = table.title
     if table.name == "table2":
         title = "AUC" if metric is None else "Expected significance, sigma"
-    if metric is not None:
-        rows = _significances(rows, summaries)
     cells = [cell for cell in as_json(summaries) if isinstance(cell, dict)]
     return {
         "name": table.name,
@@ -83,27 +81,6 @@ def _table(table: Table, sweep: Sweep, results: Results, metric: str | None) -> 
         "rows": [list(row) for row in rows],
         "cells": [cell for cell in cells if cell["n"] or cell["failed"]],
     }
-
-
-def _significances(
-    rows: Sequence[tuple[str, ...]], summaries: Mapping[str, Mapping[str, Summary]]
-) -> list[tuple[str, ...]]:
-    """Put the published significance in place of the AUC; a significance is not an error."""
-    shown = [
-        summary
-        for cells in summaries.values()
-        for summary in cells.values()
-        if summary.n or summary.failed
-    ]
-    lines = []
-    for row, summary in zip(rows, shown, strict=True):
-        number = summary.published
-        text = ""
-        if number is not None and number.significance is not None:
-            std = math.nan if number.significance_std is None else number.significance_std
-            text = mean_and_std(number.significance, std, 2)
-        lines.append((*row[:5], "", row[6], text))
-    return lines
 
 
 def groups_of(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torchapl.paper.sweep.jobs import Job
 from torchapl.paper.sweep.local import Done
@@ -34,7 +35,8 @@ class RayPool:
             import ray
         except ImportError as error:
             raise ValueError(f"--ray needs 'pip install torchapl[ray]': {error}") from error
-        self.ray = ray
+        # Partly typed: strict checking would refuse some of its functions.
+        self.ray: Any = ray
         # Workers have folders of their own.
         self.root = root.resolve()
         self.data = None if data is None else data.resolve()

@@ -38,7 +38,7 @@ def _describe(summary: Summary) -> tuple[str, ...]:
         f"{summary.n}{failed}",
         mean_and_std(summary.mean, summary.std, digits),
         _difference(summary.difference, digits),
-        f"{100 * summary.difference.relative_reduction:.1f} %" if summary.difference else "",
+        _reduction(summary.difference),
         ", ".join(choice.winner for choice in summary.choices),
         published(summary, digits),
     )
@@ -59,6 +59,13 @@ def published(summary: Summary, digits: int) -> str:
     if digits == 4:
         return f"{number.mean:.3f}" + ("" if number.std is None else f" ({number.std:.4f})")
     return mean_and_std(number.mean, math.nan if number.std is None else number.std, digits)
+
+
+def _reduction(found: Difference | None) -> str:
+    if found is None or found.relative_reduction is None:
+        return ""
+    # Adding 0 makes -0.0 a plain 0.
+    return f"{round(100 * found.relative_reduction, 1) + 0.0:.1f} %"
 
 
 def _difference(found: Difference | None, digits: int) -> str:

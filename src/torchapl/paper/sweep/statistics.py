@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchapl.paper.config import Published
 from torchapl.paper.experiments import Cell, Table
@@ -25,8 +25,8 @@ class Difference:
     n: int
     mean: float
     half_width: float
-    # Part of the baseline's error (or of its 1 - AUC) that is gone.
-    relative_reduction: float
+    # Part of the baseline's error (or of its 1 - AUC) that is gone; None for a significance.
+    relative_reduction: float | None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _cell(
         values,
         failed,
         tuple(made),
-        cell.published,
+        _published(cell.published, name),
         _paired(cell, name, values, sweep, results, choose=choose),
     )
 
@@ -108,6 +108,14 @@ def _values(
         name = f"replaced_{name}"
     values = {seed: run.metrics[name] for seed, run in finished.items() if name in run.metrics}
     return values, failed, name
+
+
+def _published(number: Published | None, metric: str) -> Published | None:
+    if number is None or "significance" not in metric:
+        return number
+    if number.significance is None:
+        return None
+    return Published(number.significance, number.significance_std, number.trials)
 
 
 def _metric_of(experiment: str) -> str:
@@ -148,7 +156,10 @@ def _paired(
     made, missing = sweep.choices(baseline, results, choose=choose)
     jobs = [] if missing else sweep.final_jobs(baseline, made, sweep.seeds)
     others, _, _ = _values(Cell(baseline), jobs, results, metric)
-    return paired_difference(values, others, higher_is_better=metric.endswith("auc"))
+    found = paired_difference(values, others, higher_is_better=metric.endswith("auc"))
+    if found is not None and "significance" in metric:
+        return replace(found, relative_reduction=None)
+    return found
 
 
 def paired_difference(
