@@ -34,8 +34,8 @@ def peak_bytes(call: Callable[[], object]) -> int:
 
     Example:
         >>> x = torch.randn(1000)
-        >>> peak_bytes(lambda: (x * 2).sum())
-        4004
+        >>> peak_bytes(lambda: x.exp())
+        4000
     """
     call()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

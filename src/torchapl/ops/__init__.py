@@ -205,6 +205,19 @@ def _vmap_backward(
     return grads, (dims[0], dims[1], dims[2])
 
 
+@torch.library.register_vmap("torchapl::apl_double_backward", lib=_LIBRARY)
+def _vmap_double_backward(
+    info: Any, in_dims: tuple[int | None, ...], *arguments: Any
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    *tensors, unit_dim = arguments
+    places = (unit_dim, 1, 1, unit_dim, unit_dim, 1, 1)
+    batched = [
+        None if tensor is None else _with_batch(tensor, dim, info.batch_size, place)
+        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+    ]
+    return _double_backward(*batched, unit_dim), (unit_dim, unit_dim, 1, 1)
+
+
 def _batch_as_units(
     size: int,
     in_dims: Sequence[int | None],

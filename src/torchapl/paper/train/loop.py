@@ -138,8 +138,8 @@ class Run:
         start = time.monotonic()
         self.trainer.position.seconds += start - self.mark
         self.mark = start
+        tensors, facts = self.trainer.state()
         if self.world.is_first:
-            tensors, facts = self.trainer.state()
             step = self.trainer.position.step
             checkpoint.save(self.folder, "last", step, tensors, facts, keep=2)
         self.saved_at = time.monotonic()

@@ -270,12 +270,12 @@ class Trainer:
         return Evaluation(numbers, all_scores, all_labels)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Json]]:
-        """Return everything a resumed run needs, as tensors and plain facts."""
+        """Return all that a resumed run needs, as tensors and plain facts; all processes ask."""
         buffers, groups = checkpoint.pack_optimizer(self.optimizer)
         tensors = {f"net/{name}": tensor for name, tensor in self.net.state_dict().items()}
         tensors |= {f"optimizer/{name}": tensor for name, tensor in buffers.items()}
         tensors |= {f"rng/{k}": tensor for k, tensor in observe.rng_state(self.device).items()}
-        tensors["sums"] = self.sums.state()
+        tensors["sums"] = total(self.sums.state(), self.world)
         facts = cast("dict[str, Json]", {"position": vars(self.position).copy(), "groups": groups})
         return tensors, facts
 
@@ -289,5 +289,7 @@ class Trainer:
         groups = cast("list[Json]", facts["groups"])
         checkpoint.unpack_optimizer(self.optimizer, below("optimizer/"), groups)
         observe.set_rng_state(below("rng/"), self.device)
-        self.sums.restore(tensors["sums"])
+        # They are those of all processes: the first one carries them on.
+        sums = tensors["sums"]
+        self.sums.restore(sums if self.world.is_first else torch.zeros_like(sums))
         self.position = Position(**cast("dict[str, float]", facts["position"]))  # type: ignore[arg-type]  # checked by the checksum
