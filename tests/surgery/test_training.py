@@ -148,7 +148,7 @@ def _start(rank: int, worker: Callable[[int], None], world_size: int, port: int)
     # Both have all they need from each other before either goes.
     dist.barrier()
     dist.destroy_process_group()
-    # Threads of gloo and of the device mesh may outlive their owners at a regular exit and abort it.
+    # Threads of gloo and of the device mesh may outlive their owners at a regular exit, and abort.
     os._exit(0)
 
 
