@@ -75,6 +75,24 @@ def test_choices_come_first_and_only_from_validation_rows(tmp_path: Path) -> Non
         assert job.settings().data.validation == 0
 
 
+def test_cifar10_decides_the_rates_of_other_columns_and_hinges(tmp_path: Path) -> None:
+    sweep = Sweep("lab", seeds=1)
+    for name, chooser in {
+        "cifar100-aug-maxout": "cifar10-maxout",
+        "cifar100-cnn-leaky": "cifar10-cnn-leaky",
+        "cifar10-cnn-apl-s10": "cifar10-cnn-apl",
+        "cifar10-cnn-apl-s1-frozen": "cifar10-cnn-apl-s1-frozen",
+        "atlas-dnn-relu": "atlas-dnn-relu",
+    }.items():
+        assert {job.experiment for job in sweep.next_jobs(name, {})} == {chooser}
+    # What else there is to choose is a matter of the column itself.
+    pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
+    run_all(tmp_path, pool, "cifar100-cnn-leaky")
+    assert {job.experiment for job in pool.ran[:6]} == {"cifar10-cnn-leaky"}
+    assert {job.experiment for job in pool.ran[6:]} == {"cifar100-cnn-leaky"}
+    assert pool.ran[-1].overrides == ("activation=leaky:0.2", SLOW)
+
+
 def test_the_chosen_value_and_its_scores_are_part_of_the_result(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(SLOW, "activation=leaky:0.2"))
     run_all(tmp_path, pool, "cifar10-cnn-leaky")

@@ -45,8 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--selection-seeds",
         type=int,
-        default=2,
-        help="runs of each candidate (default 2); 0 chooses nothing",
+        default=1,
+        help="runs of each candidate (default 1); 0 chooses nothing",
     )
     parser.add_argument(
         "--only",

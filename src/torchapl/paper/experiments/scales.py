@@ -70,7 +70,7 @@ SCALES: dict[str, Scale] = {
     "lab": Scale(
         "lab",
         recipes={
-            "cnn": Recipe(0.125, 3, 64, _SGD),
+            "cnn": Recipe(0.125, 2, 64, _SGD),
             "nin": Recipe(0.125, 2, 64, _ADAM),
             "maxout": Recipe(0.0625, 2, 64, _SGD),
             "resnet": Recipe(0.25, 2, 64, _SGD),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from torchapl.paper.runs import RunResult, load_runs, result_from_dict, run_fold
 
 # Part of the training rows that is held out while something is chosen.
 _VALIDATION_SHARE = 0.1
+_RATE = "optim.lr="
 
 
 @dataclass(frozen=True)
@@ -92,20 +94,21 @@ class Sweep:
 
     scale: str
     seeds: int
-    selection_seeds: int = 2
+    selection_seeds: int = 1
 
     def stages(self, experiment: str, *, choose: bool = True) -> list[tuple[str, ...]]:
         """Return what the validation rows decide, one list of candidates after the other.
 
         At lab scale the learning rate comes first, from the same grid for every row: the best one
-        differs by activation, and a common one would favour some. At smoke scale nothing is chosen.
+        differs by activation, and a common one would favour some. CIFAR-10 decides it for the other
+        columns, and one number of hinges for all. At smoke scale nothing is chosen.
         """
         if self.selection_seeds == 0:
             return []
         settings = scaled(get(experiment), self.scale)
         stages = []
         if self.scale == "lab":
-            stages.append(tuple(f"optim.lr={settings.optim.lr * factor:g}" for factor in GRID))
+            stages.append(tuple(f"{_RATE}{settings.optim.lr * factor:g}" for factor in GRID))
         if choose and settings.choices and self.scale != "smoke":
             stages.append(settings.choices)
         return stages
@@ -128,6 +131,8 @@ class Sweep:
         return made, []
 
     def _selection_jobs(self, experiment: str, made: Sequence[Choice], candidate: str) -> list[Job]:
+        if candidate.startswith(_RATE):
+            experiment = _rate_experiment(experiment)
         settings = scaled(get(experiment), self.scale)
         rows = ROWS[settings.data.name]
         if settings.data.limit is not None:
@@ -164,6 +169,12 @@ def ensemble_job(first: Job, members: int) -> Job:
     """Return the name under which the ensemble of the runs with seeds 0 to members - 1 is kept."""
     overrides = tuple(sorted((*first.overrides, f"ensemble={members}")))
     return replace(first, seed=0, overrides=overrides)
+
+
+def _rate_experiment(experiment: str) -> str:
+    """Return the experiment whose runs choose the learning rate of this one."""
+    on_cifar10 = re.sub("^cifar100?-(aug-)?", "cifar10-", experiment)
+    return re.sub("-apl-s[0-9]+$", "-apl", on_cifar10)
 
 
 def _winners(made: Sequence[Choice]) -> list[str]:

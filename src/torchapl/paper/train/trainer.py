@@ -107,7 +107,8 @@ class Trainer:
             device=device,
             rank=self.world.rank,
             world_size=self.world.size,
-            channels_last=self._channels_last(),
+            # A step of the paper's networks takes 0.5 to 0.7 of the time, on CPUs too.
+            channels_last=True,
         )
         torch.manual_seed(seed)
         self.net = self._build(compile)
@@ -129,10 +130,6 @@ class Trainer:
         # Of the present epoch.
         self.sums = Sums(device)
 
-    def _channels_last(self) -> bool:
-        # On CPUs oneDNN reorders inside; per-position curves prefer the plain layout.
-        return self.device.type == "cuda"
-
     def _build(self, compile: Compile) -> Net:
         experiment = self.experiment
         net = build(
@@ -147,7 +144,7 @@ class Trainer:
         for module in net.modules():
             if isinstance(module, nn.Dropout):
                 module.p *= experiment.dropout
-        if self._channels_last() and len(self.bundle.input_shape) == 3:
+        if len(self.bundle.input_shape) == 3:
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         if compile != "none":
             net.compile(mode="reduce-overhead" if compile == "graphs" else "default")
