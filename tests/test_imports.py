@@ -28,7 +28,7 @@ LEVELS = [
     {"cli"},
 ]
 PAPER_LEVELS = [
-    {"activations"},
+    {"activations", "atomic"},
     {"config"},
     {"rivals", "data", "schedule", "metrics", "runs", "checkpoint", "provenance"},
     {"nets", "optim"},

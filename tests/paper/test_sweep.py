@@ -11,7 +11,13 @@ from torchapl.cli import main
 from torchapl.paper.experiments import TABLES, get
 from torchapl.paper.runs import RunResult, write_json
 from torchapl.paper.sweep import Job, Sweep, reproduce
-from torchapl.paper.sweep.jobs import Choice, read_results, wanted_experiments, write_results
+from torchapl.paper.sweep.jobs import (
+    Choice,
+    read_results,
+    selected_tables,
+    wanted_experiments,
+    write_results,
+)
 from torchapl.paper.sweep.local import Done, LocalPool, command
 from torchapl.paper.sweep.statistics import baseline_of, paired_difference, summarise
 
@@ -50,11 +56,10 @@ def quietly(jobs: Sequence[Job]) -> Done:
 
 def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> dict[Job, str]:
     return reproduce(
-        [TABLES["table1"]],
+        selected_tables(["table1"], [only]),
         Sweep(scale, seeds=3, selection_seeds=2),
         tmp_path,
         pool,
-        only=[only],
         progress=quietly,
     )
 
@@ -129,11 +134,10 @@ def test_what_is_done_is_not_repeated_and_more_seeds_add_to_it(tmp_path: Path) -
     assert again.ran == []
     more = FakePool(tmp_path)
     reproduce(
-        [TABLES["table1"]],
+        selected_tables(["table1"], ["cifar10-cnn-relu"]),
         Sweep("lab", seeds=5, selection_seeds=2),
         tmp_path,
         more,
-        only=["cifar10-cnn-relu"],
         progress=quietly,
     )
     assert [job.seed for job in more.ran] == [3, 4]
@@ -160,8 +164,9 @@ def test_failed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
 
 
 def test_table3_chooses_no_number_of_hinges() -> None:
-    assert wanted_experiments([TABLES["table3"]], [])["cifar10-cnn-apl"] == (False, 1)
-    assert wanted_experiments([TABLES["table1"]], [])["cifar10-cnn-apl"] == (True, 1)
+    # Both tables have the experiment, and each its own runs of it where the chosen number differs.
+    wanted = wanted_experiments(selected_tables(["table1", "table3"], ["cifar10-cnn-apl"]))
+    assert list(wanted) == [("cifar10-cnn-apl", True), ("cifar10-cnn-apl", False)]
     sweep = Sweep("paper", 5)
     assert sweep.stages("cifar10-cnn-apl", choose=False) == []
     assert sweep.stages("cifar10-cnn-apl") == [get("cifar10-cnn-apl").choices]
@@ -169,7 +174,7 @@ def test_table3_chooses_no_number_of_hinges() -> None:
 
 def test_an_unmatched_pattern_is_an_error() -> None:
     with pytest.raises(ValueError, match="--only nothing matches no experiment of these tables"):
-        wanted_experiments([TABLES["table3"]], ["nothing"])
+        selected_tables(["table3"], ["nothing"])
 
 
 def test_stored_results_make_the_same_table(tmp_path: Path) -> None:

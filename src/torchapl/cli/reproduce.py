@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
         if getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
-    tables = selected_tables(args.tables)
+    tables = selected_tables(args.tables, args.only)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
     if args.dry_run:
         _print_plan(args, tables, sweep)
@@ -90,9 +90,7 @@ def run(args: argparse.Namespace) -> int:
     broken: dict[Job, str] = {}
     # A file holds results alone: there is nothing to run.
     if not args.runs.is_file():
-        broken = reproduce(
-            tables, sweep, args.runs, _pool(args), only=args.only, progress=_progress
-        )
+        broken = reproduce(tables, sweep, args.runs, _pool(args), progress=_progress)
     results = read_results(args.runs)
     if args.store is not None:
         write_results(results, args.store)
@@ -152,23 +150,22 @@ def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep)
     results = read_results(args.runs)
     on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
     total = 0.0
+    planned: set[Job] = set()
     print(f"{'experiment':40} {'done':>5} {'to run':>6}  expected")
-    for name, (choose, members) in wanted_experiments(tables, args.only).items():
-        jobs, done = [], 0
+    for (name, choose), members in wanted_experiments(tables).items():
         made, missing = sweep.choices(name, results, choose=choose)
-        # The stages after the next one are not known yet, but their size is.
-        stages = sweep.stages(name, choose=choose)
         finals = sweep.final_jobs(name, made, max(sweep.seeds, members))
-        if missing:
-            later = sum(len(stage) for stage in stages[len(made) + 1 :]) * sweep.selection_seeds
-            jobs = missing + finals * (1 + later // max(1, len(finals)))
-        else:
-            jobs = [job for job in finals if job not in results]
-            done = len(finals) - len(jobs)
+        # What two experiments need counts once.
+        jobs = {job for job in (*missing, *finals) if job not in results} - planned
+        planned |= jobs
+        # The candidates after the next decision are not known yet, but their number is.
+        later = sum(len(stage) for stage in sweep.stages(name, choose=choose)[len(made) + 1 :])
+        count = len(jobs) + later * sweep.selection_seeds
+        done = 0 if missing else sum(job in results for job in finals)
         cost = finals[0].settings().cost
-        seconds = 0.0 if cost is None else len(jobs) * (cost.gpu if on_gpu else cost.cpu)
+        seconds = 0.0 if cost is None else count * (cost.gpu if on_gpu else cost.cpu)
         total += seconds
-        print(f"{name:40} {done:5} {len(jobs):6}  {_duration(seconds)}")
+        print(f"{name:40} {done:5} {count:6}  {_duration(seconds)}")
     workers = 1 if on_gpu else min(args.workers, os.cpu_count() or 1)
     where = "one GPU" if on_gpu else f"{workers} CPU core{'s' if workers > 1 else ''}"
     print(f"in all about {_duration(total / workers)} on {where}")

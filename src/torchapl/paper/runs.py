@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import torch
 
+from torchapl.paper.atomic import WriteError, remove_partials, write_atomic
 from torchapl.paper.config import Json
 
 _PACKAGES = ("torchapl", "torch", "numpy", "safetensors", "scikit-learn")
@@ -99,30 +100,14 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by {file.read().strip() or 'another process'}: "
                 "wait for it, or stop it; its run is resumed by the same command"
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        yield
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Replace the file as a whole: whatever happens, a reader sees the old or the new content."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
+        remove_partials(folder)
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror}") from error
-    # The rename itself is durable only once the folder is.
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        except OSError as error:
+            raise WriteError(folder / "lock", error) from error
+        yield
 
 
 def write_json(path: Path, values: Mapping[str, Json]) -> None:
@@ -132,10 +117,13 @@ def write_json(path: Path, values: Mapping[str, Json]) -> None:
 
 def append_line(path: Path, values: Mapping[str, Json]) -> None:
     """Append one line of JSON and see it to the disk."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise WriteError(path, error) from error
 
 
 def read_lines(path: Path) -> list[dict[str, Json]]:

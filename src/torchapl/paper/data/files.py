@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writes, checksums, locks and folders that can be used."""
+"""Checksums, locks, and folders that can be used; see also :mod:`torchapl.paper.atomic`."""
 
 from __future__ import annotations
 
@@ -63,19 +63,6 @@ def check_writable(folder: Path) -> None:
     """Refuse a folder nothing can be written to, before any work is done."""
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DataError(f"{folder} is read-only; take another --root or change its permissions")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a small file so that readers see the old content or the new, never a part."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchapl.paper.data.files import make_folder, write_atomically
+from torchapl.paper.atomic import write_atomic
+from torchapl.paper.data.files import make_folder
 
 _LENGTH, _RIDGE, _CHUNK = 55.0, 0.1, 4096
 
@@ -84,6 +85,6 @@ def _cached(images: Tensor, name: str, size: int, cache: Path | None) -> tuple[T
         body = bytearray(torch.cat([mean[None], matrix]).numpy().tobytes())
         if os.access(cache, os.W_OK):
             make_folder(path.parent)
-            write_atomically(path, hashlib.sha256(body).digest() + bytes(body))
+            write_atomic(path, hashlib.sha256(body).digest() + bytes(body))
     table = torch.frombuffer(body, dtype=torch.float32).view(size + 1, size)
     return table[0], table[1:]

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.data.files import (
     DataError,
     check_writable,
     explaining,
     locked,
     make_folder,
-    write_atomically,
 )
 from torchapl.paper.data.statistics import Statistics
 from torchapl.paper.data.store import BLOCKS, EVENTS, FORMAT, HEAD, EventStore, Table, column_index
@@ -126,7 +126,7 @@ class EventStoreWriter:
             return
         for name in (EVENTS, BLOCKS):
             (self._partial / name).write_bytes(b"")
-        write_atomically(plan, json.dumps(self._plan, indent=1).encode())
+        write_atomic(plan, json.dumps(self._plan, indent=1).encode())
 
     def _cut_to_whole_blocks(self) -> None:
         """Drop what a crash left behind: a torn journal line, and rows no line vouches for."""
@@ -204,7 +204,7 @@ class EventStoreWriter:
         checksum = hashlib.sha256((self._partial / BLOCKS).read_bytes()).hexdigest()
         head = {**self._plan, "rows": self.rows, "blocks_sha256": checksum}
         with explaining(self._partial):
-            write_atomically(self._partial / HEAD, json.dumps(head, indent=1).encode())
+            write_atomic(self._partial / HEAD, json.dumps(head, indent=1).encode())
             self._partial.rename(self.folder)
             (self.folder / _PLAN).unlink()
         self.close()

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
 from torchapl.paper.report.payload import build_payload
-from torchapl.paper.runs import write_atomic
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 

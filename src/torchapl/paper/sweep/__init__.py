@@ -27,7 +27,6 @@ def reproduce(
     root: Path,
     pool: Pool,
     *,
-    only: Sequence[str] = (),
     progress: Callable[[Sequence[Job]], Done],
 ) -> dict[Job, str]:
     """Do all runs that the tables still need, choices of the validation rows first.
@@ -39,19 +38,18 @@ def reproduce(
         sweep: Scale and seeds.
         root: Folder of all runs.
         pool: Runs the jobs.
-        only: Patterns, one of which an experiment's name must match; none for all.
         progress: Given the jobs about to run, returns what is told about each.
 
     Returns:
         The jobs that ended without a result, with the reason; the others are on disk.
     """
-    wanted = wanted_experiments(tables, only)
+    wanted = wanted_experiments(tables)
     broken: dict[Job, str] = {}
     while True:
         results = read_results(root)
         jobs = [
             job
-            for name, (choose, members) in wanted.items()
+            for (name, choose), members in wanted.items()
             for job in sweep.next_jobs(name, results, choose=choose, members=members)
             if job not in broken
         ]
@@ -67,7 +65,7 @@ def reproduce(
             tell(job, error)
 
         pool.run(jobs, done)
-    for name, (choose, members) in wanted.items():
+    for (name, choose), members in wanted.items():
         if members > 1:
             made, missing = sweep.choices(name, results, choose=choose)
             if not missing:

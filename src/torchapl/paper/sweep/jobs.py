@@ -192,31 +192,56 @@ def _mean_score(runs: Sequence[RunResult]) -> float:
     return sum(values) / len(values)
 
 
-def selected_tables(names: Sequence[str]) -> list[Table]:
-    """Return the tables of these names; ``"all"`` stands for every one."""
-    if "all" in names:
-        return list(TABLES.values())
-    return [TABLES[name] for name in names]
+def selected_tables(names: Sequence[str], only: Sequence[str] = ()) -> list[Table]:
+    """Return the tables of these names with the cells whose experiments match a pattern.
 
+    Args:
+        names: Of tables; ``"all"`` stands for every one.
+        only: Patterns such as ``"cifar10-cnn-*"``; none for all cells.
 
-def wanted_experiments(tables: Sequence[Table], only: Sequence[str]) -> dict[str, tuple[bool, int]]:
-    """Return the experiments of the tables by name: whether settings are chosen, and members.
-
-    Table 3 compares numbers of hinges, so it chooses none; an ensemble needs its members.
+    Example:
+        >>> [row.title for row in selected_tables(["table1"], ["cifar10-cnn-relu"])[0].rows]
+        ['CNN + ReLU']
     """
-    wanted: dict[str, tuple[bool, int]] = {}
+    tables = list(TABLES.values()) if "all" in names else [TABLES[name] for name in names]
+    if not only:
+        return tables
+    chosen = [_only(table, only) for table in tables]
+    if not any(table.rows for table in chosen):
+        known = ", ".join(sorted({name for table in tables for name in table.experiments})[:5])
+        raise ValueError(
+            f"--only {' '.join(only)} matches no experiment of these tables, such as {known}"
+        )
+    return [table for table in chosen if table.rows]
+
+
+def _only(table: Table, patterns: Sequence[str]) -> Table:
+    rows = []
+    for row in table.rows:
+        cells = {
+            column: cell
+            for column, cell in row.cells.items()
+            if any(fnmatchcase(cell.experiment, pattern) for pattern in patterns)
+        }
+        if cells:
+            rows.append(replace(row, cells=cells))
+    return replace(table, rows=tuple(rows))
+
+
+def chooses_settings(table: Table) -> bool:
+    """Return whether slopes and numbers of hinges are chosen: Table 3 compares the latter."""
+    return table.name != "table3"
+
+
+def wanted_experiments(tables: Sequence[Table]) -> dict[tuple[str, bool], int]:
+    """Return the members of the largest ensemble by experiment and whether settings are chosen.
+
+    Two tables may want the same experiment, one with chosen settings and one with its own.
+    """
+    wanted: dict[tuple[str, bool], int] = {}
     for table in tables:
         for row in table.rows:
             for cell in row.cells.values():
-                name = cell.experiment
-                if only and not any(fnmatchcase(name, pattern) for pattern in only):
-                    continue
-                choose, members = wanted.get(name, (False, 1))
-                choose = choose or table.name != "table3"
-                wanted[name] = (choose, max(members, cell.members))
-    if not wanted:
-        names = ", ".join(sorted({name for table in tables for name in table.experiments})[:5])
-        raise ValueError(
-            f"--only {' '.join(only)} matches no experiment of these tables, such as {names}"
-        )
+                key = (cell.experiment, chooses_settings(table))
+                wanted[key] = max(wanted.get(key, 1), cell.members)
     return wanted

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 
 from torchapl.paper.config import Published
 from torchapl.paper.experiments import Cell, Table
-from torchapl.paper.sweep.jobs import Choice, Job, Results, Sweep, ensemble_job
+from torchapl.paper.sweep.jobs import (
+    Choice,
+    Job,
+    Results,
+    Sweep,
+    chooses_settings,
+    ensemble_job,
+)
 
 # Result's number, digits shown, whether higher is better.
 ERROR = ("test_error", 2, False)
@@ -68,7 +75,7 @@ def summarise(
         results: All runs at hand; missing ones simply do not count.
         metric: Name of the number; by default test error, or AUC for events.
     """
-    choose = table.name != "table3"
+    choose = chooses_settings(table)
     rows: dict[str, dict[str, Summary]] = {}
     for row in table.rows:
         rows[row.title] = {

@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
-from torchapl.paper.runs import write_atomic
 
 _PATTERN = "{kind}-{number:09d}.{digest}.safetensors"
 _DIGITS = 16

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import safetensors.torch
 import torch
 
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
 from torchapl.paper.runs import (
     RunResult,
     append_line,
     environment,
     keep_epochs,
-    write_atomic,
     write_json,
 )
 from torchapl.paper.train import checkpoint, interrupt, observe

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchapl import APL, apl
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
-from torchapl.paper.runs import write_atomic
 
 # Snapshots between start and end keep at most this many units of a layer, evenly spaced.
 SNAPSHOT_UNITS = 20_000
