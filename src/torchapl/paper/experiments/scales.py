@@ -51,7 +51,7 @@ class Scale:
 
 
 # Factors of a recipe's learning rate among which validation rows decide, the same for every row.
-GRID = (0.5, 1.0, 2.0)
+GRID = (1.0, 2.0, 4.0)
 
 _SGD = Optim(
     kind="sgd",
@@ -63,7 +63,7 @@ _SGD = Optim(
     curve_decay=0.0,
 )
 # Deep and without batch norm: NIN with ReLU after its logits dies in a short run of SGD.
-_ADAM = replace(_SGD, kind="adamw", lr=4e-3, weight_decay=1e-2)
+_ADAM = replace(_SGD, kind="adamw", lr=2e-3, weight_decay=1e-2)
 
 SCALES: dict[str, Scale] = {
     "paper": Scale("paper"),
