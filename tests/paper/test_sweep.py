@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchapl.cli import main
+from torchapl.paper.config import fingerprint, override, to_dict
 from torchapl.paper.experiments import TABLES, get
 from torchapl.paper.runs import RunResult, write_json
 from torchapl.paper.sweep import Job, Sweep, reproduce
@@ -141,6 +142,24 @@ def test_what_is_done_is_not_repeated_and_more_seeds_add_to_it(tmp_path: Path) -
         progress=quietly,
     )
     assert [job.seed for job in more.ran] == [3, 4]
+
+
+def test_results_of_other_settings_do_not_count(tmp_path: Path) -> None:
+    job = Job("cifar10-cnn-relu", "smoke", 0)
+    run_all(tmp_path, FakePool(tmp_path), job.experiment, scale="smoke")
+    config = job.folder(tmp_path) / "config.json"
+    write_json(config, {"experiment": to_dict(job.settings())})
+    stored = tmp_path / "smoke.jsonl"
+    write_results(read_results(tmp_path), stored)
+    assert job in read_results(stored)
+    # As if the recipe had been another one when the run was made.
+    write_json(config, {"experiment": to_dict(override(job.settings(), "epochs=7"))})
+    with pytest.warns(UserWarning, match="1 of 3 results .* made with other settings"):
+        assert job not in read_results(tmp_path)
+    lines = stored.read_text().replace(fingerprint(job.settings()), "0" * 12)
+    stored.write_text(lines)
+    with pytest.warns(UserWarning, match="do not count"):
+        assert job not in read_results(stored)
 
 
 def test_a_broken_run_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:

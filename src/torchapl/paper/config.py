@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import hashlib
+import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -250,6 +252,28 @@ def differences(first: Experiment, second: Experiment) -> dict[str, tuple[Json, 
         for key in left
         if left[key] != right[key] and key.split(".")[0] not in _DESCRIPTIVE
     }
+
+
+def fingerprint(experiment: Experiment) -> str:
+    """Return a short name of everything that decides how an experiment trains.
+
+    Settings at their defaults do not count, so that new ones leave old names alone.
+
+    Example:
+        >>> mine = Experiment("mine", net="nin")
+        >>> fingerprint(mine) == fingerprint(dataclasses.replace(mine, title="Mine"))
+        True
+        >>> fingerprint(mine) == fingerprint(override(mine, "optim.lr=0.02"))
+        False
+    """
+    defaults = flat(to_dict(Experiment("", net="")))
+    changed = {
+        key: value
+        for key, value in flat(to_dict(experiment)).items()
+        if key.split(".")[0] not in _DESCRIPTIVE and value != defaults[key]
+    }
+    text = json.dumps(changed, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def flat(values: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchapl.paper.config import Experiment, override
+from torchapl.paper.config import Experiment, fingerprint, from_dict, override
 from torchapl.paper.experiments import GRID, TABLES, Table, get, scaled
 from torchapl.paper.experiments.costs import ROWS
 from torchapl.paper.runs import RunResult, load_runs, result_from_dict, run_folder
@@ -17,6 +18,8 @@ from torchapl.paper.runs import RunResult, load_runs, result_from_dict, run_fold
 # Part of the training rows that is held out while something is chosen.
 _VALIDATION_SHARE = 0.1
 _RATE = "optim.lr="
+# Key of a result's fingerprint.
+_SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,40 @@ Results = Mapping[Job, RunResult]
 
 
 def read_results(source: Path) -> dict[Job, RunResult]:
-    """Return the results below a folder of runs, or in a file of stored ones, by job."""
+    """Return the results below a folder of runs, or in a file of stored ones, by job.
+
+    Runs that were trained with other settings than their experiment has today do not count.
+    """
     if source.is_file():
         lines = source.read_text(encoding="utf-8").splitlines()
-        runs: Iterable[RunResult] = (result_from_dict(json.loads(line)) for line in lines)
+        runs = [result_from_dict(json.loads(line)) for line in lines]
     else:
-        runs = load_runs(source)
-    return {
+        runs = [_with_fingerprint(run) for run in load_runs(source)]
+    found = {
         Job(run.experiment, run.scale, run.seed, tuple(sorted(run.overrides))): run for run in runs
     }
+    stale = [job for job, run in found.items() if _is_stale(job, run)]
+    if stale:
+        warnings.warn(
+            f"{len(stale)} of {len(found)} results in {source} do not count: they were made with "
+            f"other settings than {stale[0].experiment} and others have now",
+            stacklevel=2,
+        )
+    return {job: run for job, run in found.items() if job not in stale}
+
+
+def _with_fingerprint(run: RunResult) -> RunResult:
+    config = run.folder / "config.json" if run.folder is not None else None
+    if config is None or not config.exists():
+        return run
+    experiment = from_dict(json.loads(config.read_text(encoding="utf-8"))["experiment"])
+    return replace(run, environment={**run.environment, _SETTINGS: fingerprint(experiment)})
+
+
+def _is_stale(job: Job, run: RunResult) -> bool:
+    # An ensemble has none: it is made of runs that do.
+    known = run.environment.get(_SETTINGS)
+    return known is not None and known != fingerprint(job.settings())
 
 
 def write_results(results: Results, path: Path) -> None:
