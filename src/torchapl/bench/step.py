@@ -1,15 +1,32 @@
-"""Whole training steps of the paper's networks: APL against ReLU, the loop against bare steps."""
+"""Whole training steps of the paper's networks: APL against ReLU, the loop against bare steps.
+
+The loop is the one of :mod:`torchapl.paper.train`, with drawing batches, schedule, checks, sums and
+progress. What it adds is measured twice: as the ratio of its time to that of bare steps on the same
+batches, and directly, as its time outside forward, loss, backward and update.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from torchapl.bench.timing import Spread, interleaved, ratios
-from torchapl.paper.config import Data, Experiment
+from torchapl.paper.config import Experiment
+from torchapl.paper.data.events import ArrayRows, EventBatches
 from torchapl.paper.experiments import get
+from torchapl.paper.train.loop import Run
+from torchapl.paper.train.progress import Plain
 from torchapl.paper.train.trainer import Trainer
 
 # Network, the experiment with APL, and the one with ReLU; the sizes are the paper's.
@@ -18,47 +35,221 @@ NETS = {
     "NIN, S=2 per unit": ("cifar10-nin-apl", "cifar10-nin-relu"),
     "Higgs DNN, S=2": ("higgs-dnn-apl", "higgs-dnn-relu"),
 }
+# Short, so that many pairs are compared: the machine changes its speed within a second.
+_BLOCK_SECONDS = 0.03
+_WARM_UP = 3
+_REPEATS = 50
+
+
+class Confidence(NamedTuple):
+    """The median of a sample and the bounds of the population's median, at 95 %."""
+
+    median: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class StepMeasurement:
-    """One network: times of a step as ratios to the bare ReLU step."""
+    """One network: times of a step as ratios to the bare ReLU step, and what the loop adds to it.
+
+    Attributes:
+        apl: The bare step with APL, over the bare step with ReLU.
+        relu_loop: A step of the loop with ReLU, over the bare step with ReLU.
+        blocks: How many pairs of blocks the ratios are of.
+        milliseconds: The bare step with ReLU.
+        added: Microseconds of a step of the loop outside forward, loss, backward and update.
+        checkpoint: Milliseconds to save a checkpoint, which the loop does once a minute.
+    """
 
     net: str
     threads: int
-    apl: Spread
-    relu_loop: Spread
+    apl: Confidence
+    relu_loop: Confidence
+    blocks: int
     milliseconds: float
+    added: float
+    checkpoint: float
+
+    @property
+    def added_percent(self) -> float:
+        """What the loop adds, directly measured, in percent of the bare step."""
+        return self.added / (10 * self.milliseconds)
+
+
+def confidence(values: Iterable[float]) -> Confidence:
+    """Return the median with its 95 % interval, which holds for any distribution.
+
+    The interval is between two order statistics, as in the sign test; with fewer than six values
+    it is their whole range.
+
+    Example:
+        >>> confidence(range(1, 12))
+        Confidence(median=6, low=2, high=10)
+    """
+    ordered = sorted(values)
+    size = len(ordered)
+    below, outside = 0, 2 * 0.5**size
+    while outside <= 0.05:
+        below += 1
+        outside += 2 * math.comb(size, below) * 0.5**size
+    rank = max(below - 1, 0)
+    return Confidence(median(ordered), ordered[rank], ordered[-1 - rank])
 
 
 def measure_step(
-    net: str, threads: int, *, device: str = "cpu", rounds: int = 7
+    net: str, threads: int, *, device: str = "cpu", rounds: int = 11, least_seconds: float = 10.0
 ) -> StepMeasurement:
-    """Time a step with APL and with ReLU, and one of the training loop, in turn.
+    """Time short blocks of steps in turn: bare with APL, bare with ReLU, the loop with ReLU.
 
     Args:
         net: A name of :data:`NETS`.
         threads: Of torch.
         device: Where.
-        rounds: How often each is timed.
+        rounds: Least number of blocks of each.
+        least_seconds: Least time to go on for; more blocks narrow the intervals.
     """
     torch.set_num_threads(threads)
-    with_apl, with_relu = (_on_toy_data(get(name)) for name in NETS[net])
-    calls: dict[str, Callable[[], object]] = {}
-    for name, experiment in (("apl", with_apl), ("relu", with_relu)):
-        trainer = Trainer(experiment, 0, device=torch.device(device))
-        inputs, targets = next(iter(trainer.bundle.train.epoch(0)))
-        calls[name] = lambda t=trainer, x=inputs, y=targets: t.bare_step(x, y)  # type: ignore[misc]  # mypy cannot infer a default's type
-        if name == "relu":
-            calls["loop"] = lambda t=trainer, x=inputs, y=targets: t.step(x, y)  # type: ignore[misc]  # mypy cannot infer a default's type
-    seconds = interleaved(calls, rounds=rounds)
-    found = ratios(seconds, to="relu")
-    middle = sorted(seconds["relu"])[rounds // 2]
-    return StepMeasurement(net, threads, found["apl"], found["loop"], 1000 * middle)
+    apl, relu = (
+        Trainer(_on_toy_data(get(name)), 0, device=torch.device(device)) for name in NETS[net]
+    )
+    for trainer in (apl, relu):
+        _lengthen_(trainer)
+    with TemporaryDirectory() as folder:
+        run = Run(relu, Path(folder), (), math.inf, Plain(io.StringIO()), tensorboard=False)
+        run.reporter.begin(net, 0, relu.total_steps, relu.experiment.epochs)
+        candidates = {
+            "apl": _Candidate(apl, lambda batches: _bare(apl, batches), draws=False),
+            "relu": _Candidate(relu, lambda batches: _bare(relu, batches), draws=False),
+            "loop": _Candidate(relu, run.steps, draws=True),
+        }
+        seconds = _in_turn(candidates, rounds, least_seconds)
+        added = _outside(candidates["loop"], len(seconds["loop"]))
+        start = perf_counter()
+        run.save()
+        saving = perf_counter() - start
+    paired = {
+        name: confidence(a / b for a, b in zip(seconds[name], seconds["relu"], strict=True))
+        for name in ("apl", "loop")
+    }
+    return StepMeasurement(
+        net,
+        threads,
+        paired["apl"],
+        paired["loop"],
+        len(seconds["relu"]),
+        1000 * median(seconds["relu"]),
+        1e6 * added,
+        1000 * saving,
+    )
+
+
+def _bare(trainer: Trainer, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    for inputs, targets in batches:
+        trainer.bare_step(inputs, targets)
+
+
+class _Candidate:
+    """Blocks of steps with one trainer, on batches that go on from block to block.
+
+    Args:
+        trainer: Has the data; several candidates see the same batches in the same order.
+        work: Does a step with each batch.
+        draws: Whether drawing the batches is part of the work.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        work: Callable[[Iterable[tuple[Tensor, Tensor]]], None],
+        *,
+        draws: bool,
+    ) -> None:
+        self.trainer, self.work, self.draws = trainer, work, draws
+        epochs = (trainer.bundle.train.epoch(number) for number in count())
+        self.batches: Iterator[tuple[Tensor, Tensor]] = chain.from_iterable(epochs)
+
+    def seconds(self, steps: int) -> float:
+        """Return the time per step of a block."""
+        block: Iterable[tuple[Tensor, Tensor]] = islice(self.batches, steps)
+        if not self.draws:
+            block = list(block)
+        self._wait()
+        start = perf_counter()
+        self.work(block)
+        self._wait()
+        return (perf_counter() - start) / steps
+
+    def _wait(self) -> None:
+        if self.trainer.device.type == "cuda":
+            torch.cuda.synchronize(self.trainer.device)
+
+
+def _in_turn(
+    candidates: dict[str, _Candidate], rounds: int, least_seconds: float
+) -> dict[str, list[float]]:
+    """Return seconds per step, one value per candidate and round; every round is a comparison."""
+    single = median(candidates["relu"].seconds(1) for _ in range(_WARM_UP))
+    steps = max(1, round(_BLOCK_SECONDS / single))
+    for candidate in candidates.values():
+        candidate.seconds(steps)
+    found: dict[str, list[float]] = {name: [] for name in candidates}
+    order = list(candidates)
+    end = perf_counter() + least_seconds
+    while len(found["relu"]) < rounds or perf_counter() < end:
+        for name in order:
+            found[name].append(candidates[name].seconds(steps))
+        # A machine that gets slower or faster favours nobody.
+        order.reverse()
+    return found
+
+
+def _outside(loop: _Candidate, rounds: int) -> float:
+    """Return the median seconds of a step of the loop outside its three necessary calls.
+
+    Host time: where a device works on its own, waiting for it would be counted.
+    """
+    inside = 0.0
+
+    def timed(call: Callable[..., object]) -> Callable[..., object]:
+        def measured(*arguments: object) -> object:
+            nonlocal inside
+            start = perf_counter()
+            result = call(*arguments)
+            inside += perf_counter() - start
+            return result
+
+        return measured
+
+    trainer = loop.trainer
+    for owner, name in (
+        (trainer, "forward_and_loss"),
+        (trainer, "backward"),
+        (trainer.optimizer, "step"),
+    ):
+        setattr(owner, name, timed(getattr(owner, name)))
+    found = []
+    steps = max(1, min(50, round(_BLOCK_SECONDS / loop.seconds(1))))
+    for _ in range(rounds):
+        inside = 0.0
+        total = loop.seconds(steps)
+        found.append(total - inside / steps)
+    return median(found)
 
 
 def _on_toy_data(experiment: Experiment) -> Experiment:
     """Return the experiment on made-up rows of the right shape; a step costs the same."""
     name = "toy-images" if experiment.net in ("cifar-cnn", "nin") else "toy-events"
-    small_steps = replace(experiment.optim, lr=1e-6, schedule="constant", factors=())
-    return replace(experiment, data=Data(name, experiment.data.preprocessing), optim=small_steps)
+    data = replace(experiment.data, name=name, validation=0, limit=None)
+    return replace(experiment, data=data, optim=replace(experiment.optim, lr=1e-6))
+
+
+def _lengthen_(trainer: Trainer) -> None:
+    """Repeat the made-up events: epochs of 2,000 steps rather than 40; the real ones have more."""
+    train = trainer.bundle.train
+    if isinstance(train, EventBatches):
+        table = np.empty((train.rows, train.columns), dtype=np.float32)
+        train.source.read(train.start, table)
+        rows = ArrayRows(np.tile(table, (_REPEATS, 1)))
+        longer = replace(train, source=rows, start=0, rows=_REPEATS * train.rows)
+        trainer.bundle = replace(trainer.bundle, train=longer)

@@ -123,16 +123,21 @@ def _print_setting(setting: Setting, rows: list[Measurement]) -> None:
 def _step(args: argparse.Namespace) -> int:
     from torchapl.bench.step import NETS, measure_step
 
-    print("training steps at batch 100, ratios to the bare step with ReLU")
-    print(f"{'':20} {'threads':>7} {'APL':>20} {'loop with ReLU':>20} {'ReLU ms':>9}")
+    print("training steps at batch 100; ratios to the bare step with ReLU, median (95 % interval)")
+    print(
+        f"{'':20} {'threads':>7} {'APL':>21} {'loop with ReLU':>21} {'blocks':>6} {'ReLU ms':>8} "
+        f"{'loop adds':>18} {'checkpoint':>10}"
+    )
     for net in NETS:
         for threads in args.threads:
             row = measure_step(net, threads, device=args.device, rounds=args.rounds)
             cells = [
-                f"{s.median:.3f} ({s.low:.3f} - {s.high:.3f})" for s in (row.apl, row.relu_loop)
+                f"{c.median:.3f} ({c.low:.3f} - {c.high:.3f})" for c in (row.apl, row.relu_loop)
             ]
+            added = f"{row.added:.0f} us = {row.added_percent:.2f} %"
             print(
-                f"{net:20} {threads:7} {cells[0]:>20} {cells[1]:>20} {row.milliseconds:9.1f}",
+                f"{net:20} {threads:7} {cells[0]:>21} {cells[1]:>21} {row.blocks:6} "
+                f"{row.milliseconds:8.1f} {added:>18} {row.checkpoint:7.0f} ms",
                 flush=True,
             )
     return 0

@@ -88,9 +88,9 @@ def set_schedule(
     optimizer: torch.optim.Optimizer, optim: Optim, step: int, total_steps: int
 ) -> float:
     """Give the optimiser the rates of iteration ``step``; return the learning rate."""
-    rate = learning_rate(optim, step, total_steps)
+    rate, inertia = learning_rate(optim, step, total_steps), momentum(optim, step)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["lr_factor"]
         if "momentum" in group:
-            group["momentum"] = momentum(optim, step)
+            group["momentum"] = inertia
     return rate

@@ -145,7 +145,7 @@ def keep_epochs(path: Path, epochs: int) -> None:
     write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
-def environment(device: torch.device) -> dict[str, Json]:
+def environment(device: torch.device, compile: str) -> dict[str, Json]:
     """Return what a number depends on beside the experiment: versions, commit, device, threads."""
     versions: dict[str, Json] = {"python": platform.python_version()}
     for name in _PACKAGES:
@@ -162,6 +162,7 @@ def environment(device: torch.device) -> dict[str, Json]:
         "device": device.type,
         "hardware": hardware,
         "threads": torch.get_num_threads(),
+        "compile": compile,
         "platform": platform.platform(),
     }
 

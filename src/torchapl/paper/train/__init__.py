@@ -23,8 +23,9 @@ from torchapl.paper.train import observe
 from torchapl.paper.train.distributed import from_first, joined
 from torchapl.paper.train.interrupt import InterruptedRunError
 from torchapl.paper.train.loop import Run
+from torchapl.paper.train.network import Compile, check_compile
 from torchapl.paper.train.progress import Reporter, Silent
-from torchapl.paper.train.trainer import Compile, DivergedError, Trainer
+from torchapl.paper.train.trainer import DivergedError, Trainer
 
 __all__ = ["DivergedError", "InterruptedRunError", "RunLockedError", "RunResult", "train"]
 
@@ -69,6 +70,7 @@ def train(
     folder = Path(folder)
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
+        check_compile(compile, chosen)
         stack.enter_context(observe.preserved_rng(chosen))
         if chosen.type == "cuda":
             # A resumed run must repeat the convolutions of the first one to the bit.
@@ -79,7 +81,7 @@ def train(
         if found is not None:
             return found
         if world.is_first:
-            _write_config(folder, experiment, seed, overrides, chosen)
+            _write_config(folder, experiment, seed, overrides, environment(chosen, compile))
         run = Run(
             Trainer(
                 experiment, seed, device=chosen, data_root=data_root, world=world, compile=compile
@@ -110,13 +112,17 @@ def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
 
 
 def _write_config(
-    folder: Path, experiment: Experiment, seed: int, overrides: Sequence[str], device: torch.device
+    folder: Path,
+    experiment: Experiment,
+    seed: int,
+    overrides: Sequence[str],
+    now: dict[str, Json],
 ) -> None:
-    now = environment(device)
     path = folder / "config.json"
     if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        for key in ("versions", "device", "hardware", "threads"):
+        # Runs begun before there was a choice were not compiled.
+        before = {"compile": "none"} | json.loads(path.read_text(encoding="utf-8"))
+        for key in ("versions", "device", "hardware", "threads", "compile"):
             if before.get(key) != now[key]:
                 warnings.warn(
                     f"{key} was {before.get(key)} when this run began and is {now[key]} now: "

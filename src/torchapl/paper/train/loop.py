@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
@@ -22,7 +24,6 @@ from torchapl.paper.runs import (
 from torchapl.paper.train import checkpoint, interrupt, observe
 from torchapl.paper.train.distributed import World, from_first, total
 from torchapl.paper.train.progress import Reporter
-from torchapl.paper.train.sums import Sums
 from torchapl.paper.train.trainer import DivergedError, Evaluation, Trainer
 
 # Steps between two looks at what is not free to look at: a GPU's loss, other processes' signals.
@@ -62,7 +63,8 @@ class Run:
 
             self.writer = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]  # torch's
         self.tested: Evaluation | None = None
-        self.mark = time.monotonic()
+        self.stop: list[int] = []
+        self.mark = self.saved_at = time.monotonic()
         self.saving = 0.0
 
     def complete(self) -> RunResult:
@@ -71,8 +73,7 @@ class Run:
         self.probe = next(iter(trainer.bundle.train.epoch(0)))[0]
         if not self._resume() and self.world.is_first:
             observe.add_snapshot(self._curves(), "initial", observe.snapshot(trainer.net))
-        self.mark = time.monotonic()
-        self.saved_at = self.mark
+        self.mark = self.saved_at = time.monotonic()
         self.reporter.begin(
             experiment.name, trainer.position.step, trainer.total_steps, experiment.epochs
         )
@@ -103,12 +104,16 @@ class Run:
     def _epoch(self) -> None:
         trainer, position = self.trainer, self.trainer.position
         trainer.net.train()
-        for inputs, targets in trainer.bundle.train.epoch(position.epoch, start=position.batch):
-            trainer.step(inputs, targets)
-            self.reporter.step(position.step)
+        self.steps(trainer.bundle.train.epoch(position.epoch, start=position.batch))
+        self._end_epoch()
+
+    def steps(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Do a step with each batch, and all that goes with it: progress, checks, checkpoints."""
+        for inputs, targets in batches:
+            self.trainer.step(inputs, targets)
+            self.reporter.step(self.trainer.position.step)
             if self._should_look():
                 self._look(inputs)
-        self._end_epoch()
 
     def _should_look(self) -> bool:
         if not self.trainer.checks_each_step:
@@ -118,7 +123,7 @@ class Run:
     def _interval(self) -> float:
         return max(self.checkpoint_seconds, self.saving / _SAVING_SHARE)
 
-    def _look(self, inputs: torch.Tensor) -> None:
+    def _look(self, inputs: Tensor) -> None:
         """Save if it is time to, stop if a signal asks to; all processes decide alike."""
         trainer = self.trainer
         if trainer.position.batch >= trainer.steps_per_epoch:
@@ -130,11 +135,12 @@ class Run:
         if due or stopped or not trainer.checks_each_step:
             trainer.check(inputs)
         if due or stopped:
-            self._save()
+            self.save()
         if stopped:
             raise interrupt.InterruptedRunError(self.stop[0] if self.stop else signal.SIGTERM)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint; all processes call."""
         start = time.monotonic()
         self.trainer.position.seconds += start - self.mark
         self.mark = start
@@ -174,8 +180,8 @@ class Run:
         self._tensorboard(line)
         self.reporter.epoch(line)
         position.epoch, position.batch = epoch, 0
-        trainer.sums = Sums(trainer.device)
-        self._save()
+        trainer.sums = trainer.new_sums()
+        self.save()
         self._look(self.probe)
 
     def _validate(self, line: dict[str, Json], epoch: int) -> None:
@@ -243,7 +249,8 @@ class Run:
             seconds=round(position.seconds + time.monotonic() - self.mark, 3),
             epochs=position.epoch,
             error=error,
-            environment=environment(trainer.device) | {"processes": self.world.size},
+            environment=environment(trainer.device, trainer.compile)
+            | {"processes": self.world.size},
             folder=self.folder,
         )
         if self.world.is_first:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torchapl.paper import metrics
 from torchapl.paper.config import Experiment, Json
 from torchapl.paper.data import Batches, open_data
-from torchapl.paper.nets import Net, build
+from torchapl.paper.nets import Net
 from torchapl.paper.optim import build_optimizer, set_schedule
 from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
+from torchapl.paper.train.network import Compile, build_network
 from torchapl.paper.train.sums import Sums
-
-Compile = Literal["none", "default", "graphs"]
 
 
 class DivergedError(ArithmeticError):
@@ -57,19 +56,6 @@ class Position:
     chosen: dict[str, float] = field(default_factory=dict)
 
 
-@torch.no_grad()
-def start_by_fan_in_(net: nn.Module) -> None:
-    """Start all weights as N(0, 2 / fan-in), a last linear layer's smaller, and biases at 0."""
-    layers = [module for module in net.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        if layer.bias is not None:
-            layer.bias.zero_()
-    # Logits near 0 at the start; the logits of NIN are a convolution with an activation after it.
-    if isinstance(layers[-1], nn.Linear):
-        layers[-1].weight.mul_(0.1)
-
-
 class Trainer:
     """Everything that one run changes from step to step.
 
@@ -93,7 +79,7 @@ class Trainer:
         compile: Compile = "none",
     ) -> None:
         self.experiment, self.seed, self.device = experiment, seed, device
-        self.world = world or World()
+        self.world, self.compile = world or World(), compile
         data = experiment.data
         self.bundle = open_data(
             data.name,
@@ -111,7 +97,7 @@ class Trainer:
             channels_last=True,
         )
         torch.manual_seed(seed)
-        self.net = self._build(compile)
+        self.net = build_network(experiment, self.bundle, device, compile)
         self.share = Share()
         self.model: nn.Module = self.net
         if self.world.size > 1:
@@ -125,30 +111,11 @@ class Trainer:
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
-        # Reading a value is free for a single process on the CPU; else check() looks now and then.
-        self.checks_each_step = device.type == "cpu" and self.world.size == 1
+        # A CPU's values can be read at no cost; a signal to one process must be told to the others.
+        self.reads_losses = device.type == "cpu"
+        self.checks_each_step = self.reads_losses and self.world.size == 1
         # Of the present epoch.
-        self.sums = Sums(device)
-
-    def _build(self, compile: Compile) -> Net:
-        experiment = self.experiment
-        net = build(
-            experiment.net,
-            activation=experiment.activation,
-            input_shape=self.bundle.input_shape,
-            num_classes=self.bundle.num_classes,
-            width=experiment.width,
-        ).to(self.device)
-        if experiment.start == "he":
-            start_by_fan_in_(net)
-        for module in net.modules():
-            if isinstance(module, nn.Dropout):
-                module.p *= experiment.dropout
-        if len(self.bundle.input_shape) == 3:
-            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-        if compile != "none":
-            net.compile(mode="reduce-overhead" if compile == "graphs" else "default")
-        return net
+        self.sums = self.new_sums()
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the sum of the rows' losses."""
@@ -165,32 +132,43 @@ class Trainer:
         with torch.autocast(self.device.type, dtype=torch.bfloat16):
             return cast(Tensor, self.model(inputs)).float()
 
-    def bare_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Do forward, backward and update, nothing else: what :meth:`step` is measured against."""
-        loss = self.losses(self.forward(inputs), targets) / len(targets)
+    def backward(self, loss: Tensor) -> None:
+        """Replace all gradients by those of the loss."""
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+
+    def forward_and_loss(
+        self, inputs: Tensor, targets: Tensor, factor: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs, the sum of the rows' losses, and this sum times a factor."""
+        outputs = self.forward(inputs)
+        summed = self.losses(outputs, targets)
+        return outputs, summed, summed * factor
+
+    def bare_step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Do forward, backward and update, nothing else: what the loop is measured against."""
+        self.backward(self.forward_and_loss(inputs, targets, 1 / len(targets))[2])
         self.optimizer.step()
-        return loss
 
     def step(self, inputs: Tensor, targets: Tensor) -> None:
         """Do one step of the run, with schedule, constraints and sums."""
         position = self.position
         self._set_share(len(targets))
-        outputs = self.forward(inputs)
-        summed = self.losses(outputs, targets)
         # DDP averages over processes, whose shares of a batch may differ by a row.
-        loss = summed * (self.world.size / self.share.rows)
+        factor = self.world.size / self.share.rows
+        outputs, summed, loss = self.forward_and_loss(inputs, targets, factor)
         if self.has_extra_loss:
             loss = loss + self.net.extra_loss(targets, position.step / self.total_steps)
-        if self.checks_each_step and not math.isfinite(loss.item()):
-            raise DivergedError(self.diagnosis(inputs))
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        seen = summed.item() if self.reads_losses else summed.detach().double()
+        if self.checks_each_step:
+            checked = loss.item() if self.has_extra_loss else seen
+            if not math.isfinite(checked):
+                raise DivergedError(self.diagnosis(inputs))
+        self.backward(loss)
         set_schedule(self.optimizer, self.experiment.optim, position.step, self.total_steps)
         self.optimizer.step()
         self.net.after_step()
-        self.sums.add(summed, self._wrong(outputs.detach(), targets), len(targets))
+        self.sums.add(seen, outputs, targets)
         position.step += 1
         position.batch += 1
 
@@ -205,6 +183,10 @@ class Trainer:
         self.share.first = int(sum(all_counts[: self.world.rank]))
         self.share.rows = int(sum(all_counts))
 
+    def new_sums(self) -> Sums:
+        """Return sums of no rows yet."""
+        return Sums(self.device, self._wrong)
+
     def _wrong(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.is_binary:
             return ((outputs.flatten() > 0) != (targets > 0.5)).sum()
@@ -214,7 +196,7 @@ class Trainer:
         """Raise DivergedError unless losses so far and all parameters are finite."""
         norms = torch._foreach_norm([p.detach() for p in self.net.parameters()])
         finite = torch.isfinite(torch.stack([n.double() for n in norms])).all()
-        finite &= torch.isfinite(self.sums.loss)
+        finite &= torch.isfinite(torch.as_tensor(self.sums.loss))
         if int(total((~finite).double(), self.world)):
             raise DivergedError(self.diagnosis(inputs))
 
@@ -242,15 +224,14 @@ class Trainer:
     def evaluate(self, batches: Batches) -> Evaluation:
         """Return loss and error (percent), and for events AUC and significances, of a data set."""
         self.net.eval()
-        sums = Sums(self.device)
+        sums = self.new_sums()
         scores, labels = [], []
         with observe.preserved_rng(self.device):
             # A network that is stochastic at test time gives the same numbers whenever it is asked.
             torch.manual_seed(self.seed)
             for inputs, targets in batches.epoch(0):
                 outputs = self.net.predict(inputs).float()
-                wrong = self._wrong(outputs, targets)
-                sums.add(self.losses(outputs, targets), wrong, len(targets))
+                sums.add(self.losses(outputs, targets).double(), outputs, targets)
                 if self.is_binary:
                     scores.append(outputs.flatten().sigmoid().cpu())
                     labels.append(targets.cpu())
