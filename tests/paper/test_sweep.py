@@ -263,7 +263,7 @@ def test_dry_run_says_what_and_how_long(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([*arguments, "--scale", "paper", "--seeds", "5"]) == 0
     printed = capsys.readouterr().out
     assert "cifar10-cnn-apl-s1-frozen" in printed
-    assert "in all about" in printed
+    assert "in all 30 runs, about" in printed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -149,7 +149,7 @@ def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep)
 
     results = read_results(args.runs)
     on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
-    total = 0.0
+    runs, total = 0, 0.0
     planned: set[Job] = set()
     print(f"{'experiment':40} {'done':>5} {'to run':>6}  expected")
     for (name, choose), members in wanted_experiments(tables).items():
@@ -164,11 +164,11 @@ def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep)
         done = 0 if missing else sum(job in results for job in finals)
         cost = finals[0].settings().cost
         seconds = 0.0 if cost is None else count * (cost.gpu if on_gpu else cost.cpu)
-        total += seconds
+        runs, total = runs + count, total + seconds
         print(f"{name:40} {done:5} {count:6}  {_duration(seconds)}")
     workers = 1 if on_gpu else min(args.workers, os.cpu_count() or 1)
     where = "one GPU" if on_gpu else f"{workers} CPU core{'s' if workers > 1 else ''}"
-    print(f"in all about {_duration(total / workers)} on {where}")
+    print(f"in all {runs} runs, about {_duration(total / workers)} on {where}")
 
 
 def _print_tables(
