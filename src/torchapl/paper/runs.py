@@ -103,8 +103,8 @@ def locked(folder: Path) -> Iterator[None]:
         remove_partials(folder)
         try:
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+            # Not through Python's buffer, which would meet a full disk once more at the end.
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         except OSError as error:
             raise WriteError(folder / "lock", error) from error
         yield

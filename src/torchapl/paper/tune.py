@@ -2,7 +2,8 @@
 
 Gaussian-process sampling and pruning by Optuna. A trial trains on the training rows less a
 validation split; the test rows decide nothing. Trials live in an Optuna storage, so a search is
-resumed by repeating it, and many workers may share one.
+resumed by repeating it, and many workers may share one. A trial whose worker was stopped or died is
+taken up again by whoever comes next, from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchapl.paper.atomic import WriteError
 from torchapl.paper.config import Experiment, Json, override
 from torchapl.paper.experiments.costs import ROWS
-from torchapl.paper.train import train
+from torchapl.paper.train import InterruptedRunError, train
 from torchapl.paper.train.progress import Silent
 
 if TYPE_CHECKING:
@@ -25,8 +27,15 @@ if TYPE_CHECKING:
 # Setting, lowest and highest factor of the experiment's own value.
 _LOG_RANGES = {"optim.lr": (0.1, 10.0), "optim.weight_decay": (0.01, 100.0)}
 _CURVE_RANGES = {"optim.curve_lr": (0.03, 3.0), "optim.curve_decay": (1e-5, 1e-2)}
+_MOMENTUM = (0.5, 0.98)
 _VALIDATION_SHARE = 0.1
 _ATTEMPTS = 10
+# A worker signs on this often; after two such times without a sign its trial goes to others.
+_HEARTBEAT_SECONDS = 60
+# What kills its worker every time (too little memory) is not tried for ever.
+_LIVES = 3
+# Attributes of a trial that goes on with another one's run: whose, and how often that was tried.
+_CONTINUES, _LIFE = "continues", "life"
 
 
 def suggest(trial: optuna.Trial, experiment: Experiment) -> list[str]:
@@ -41,12 +50,27 @@ def suggest(trial: optuna.Trial, experiment: Experiment) -> list[str]:
         if own[name] > 0:
             chosen[name] = trial.suggest_float(name, own[name] * low, own[name] * high, log=True)
     if experiment.optim.kind != "adamw":
-        chosen["optim.momentum"] = trial.suggest_float("optim.momentum", 0.5, 0.98)
+        chosen["optim.momentum"] = trial.suggest_float("optim.momentum", *_MOMENTUM)
     if experiment.activation.kind == "apl" and not experiment.activation.frozen:
         for name, (low, high) in _CURVE_RANGES.items():
             chosen[name] = trial.suggest_float(name, low, high, log=True)
     # Twelve digits read back as the same trial; repr would make unwieldy folder names.
     return [f"{name}={value:.12g}" for name, value in chosen.items()]
+
+
+def _own_settings(experiment: Experiment) -> dict[str, float]:
+    """Return the experiment's own values of what :func:`suggest` varies."""
+    optim = experiment.optim
+    own = {"optim.lr": optim.lr, "optim.weight_decay": optim.weight_decay}
+    own = {name: value for name, value in own.items() if value > 0}
+    if optim.kind != "adamw" and _MOMENTUM[0] <= optim.momentum <= _MOMENTUM[1]:
+        own["optim.momentum"] = optim.momentum
+    if experiment.activation.kind == "apl" and not experiment.activation.frozen:
+        curves = {"optim.curve_lr": optim.curve_lr, "optim.curve_decay": optim.curve_decay}
+        for name, (low, high) in _CURVE_RANGES.items():
+            if low <= curves[name] <= high:
+                own[name] = curves[name]
+    return own
 
 
 class _Pruning(Silent):
@@ -76,40 +100,67 @@ def score(numbers: dict[str, Json]) -> float:
     return float(str(numbers["valid_error"]))
 
 
-def open_study(name: str, storage: str) -> optuna.Study:
+def open_study(
+    name: str, storage: str, *, heartbeat_seconds: int = _HEARTBEAT_SECONDS
+) -> optuna.Study:
     """Return the study of this name, a new one where there is none.
 
     Args:
         name: Of the study; workers that share it share its trials.
-        storage: A URL such as ``sqlite:///tune.db`` or ``postgresql://...``.
+        storage: A URL such as ``sqlite:///tune.db`` or ``postgresql+psycopg://user@host/database``.
+        heartbeat_seconds: How often a worker signs on.
+
+    Raises:
+        OSError: If the storage does not answer.
+        ImportError: If the URL needs a driver that is not installed.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
-        # The Gaussian-process sampler is called experimental by Optuna.
+        # The Gaussian-process sampler and heartbeats are called experimental by Optuna.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return optuna.create_study(
             study_name=name,
-            storage=_ready_storage(storage),
+            storage=_ready_storage(storage, heartbeat_seconds),
             load_if_exists=True,
             sampler=optuna.samplers.GPSampler(n_startup_trials=8, deterministic_objective=False),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
         )
 
 
-def _ready_storage(url: str) -> optuna.storages.RDBStorage:
+def _ready_storage(url: str, heartbeat_seconds: int) -> optuna.storages.RDBStorage:
     """Return the storage, its tables made; two workers may come to an empty one at once."""
     import optuna
-    import sqlalchemy.exc
+    import sqlalchemy
 
-    for _ in range(_ATTEMPTS):
+    shown = sqlalchemy.make_url(url).render_as_string(hide_password=True)
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return optuna.storages.RDBStorage(url)
-        except sqlalchemy.exc.DBAPIError:
-            # The other worker is making the tables.
+            return optuna.storages.RDBStorage(
+                url,
+                heartbeat_interval=heartbeat_seconds,
+                heartbeat_stale_trial_callback=_take_up,
+            )
+        except sqlalchemy.exc.DBAPIError as error:
+            if attempt == _ATTEMPTS:
+                raise OSError(f"the storage {shown} does not answer: {error.orig}") from error
+            # The other worker is making the tables, or the server is about to start.
             time.sleep(1.0)
-    return optuna.storages.RDBStorage(url)
+        except ImportError as error:
+            raise ImportError(
+                f"the storage {shown} needs a driver that is not installed ({error}); for "
+                "PostgreSQL: pip install 'torchapl[postgres]', postgresql+psycopg://user@host/name"
+            ) from error
+    raise AssertionError("unreachable")
+
+
+def _take_up(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    """Queue a trial that did not end, to go on with its run."""
+    life = trial.user_attrs.get(_LIFE, 1)
+    if life < _LIVES and trial.params:
+        origin = trial.user_attrs.get(_CONTINUES, trial.number)
+        study.enqueue_trial(trial.params, user_attrs={_CONTINUES: origin, _LIFE: life + 1})
 
 
 def tune(
@@ -122,7 +173,7 @@ def tune(
     data_root: Path | None = None,
     seed: int = 0,
 ) -> None:
-    """Do trials until the study has ``trials`` finished ones, pruned and failed included.
+    """Do trials until the study has ``trials`` finished ones, pruned and diverged included.
 
     Args:
         experiment: What to tune; its own settings are the first trial.
@@ -146,26 +197,30 @@ def tune(
         changed = base
         for assignment in settings:
             changed = override(changed, assignment)
-        result = train(
-            changed,
-            seed,
-            folder / f"trial-{trial.number:04d}",
-            device=device,
-            data_root=data_root,
-            overrides=settings,
-            reporter=_Pruning(trial),
-        )
+        number = trial.user_attrs.get(_CONTINUES, trial.number)
+        try:
+            result = train(
+                changed,
+                seed,
+                folder / f"trial-{number:04d}",
+                device=device,
+                data_root=data_root,
+                overrides=settings,
+                reporter=_Pruning(trial),
+            )
+        except (InterruptedRunError, WriteError):
+            # Saved, and not the settings' fault.
+            _take_up(study, study.trials[trial.number])
+            raise
         if result.status == "failed":
             # A diverged run is a result: the worst there is.
             raise optuna.TrialPruned(result.error)
         trial.set_user_attr("settings", settings)
         return score(dict(result.metrics))
 
-    finished = (
-        optuna.trial.TrialState.COMPLETE,
-        optuna.trial.TrialState.PRUNED,
-        optuna.trial.TrialState.FAIL,
-    )
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(_own_settings(base), skip_if_exists=True)
+    finished = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     enough = optuna.study.MaxTrialsCallback(trials, states=finished)
     if len(study.get_trials(states=finished)) < trials:
         study.optimize(objective, callbacks=[enough])

@@ -12,22 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import TOY, assert_identical
+from toy import TOY, StopAt, assert_identical
 
 from torchapl.paper import runs
 from torchapl.paper.train import InterruptedRunError, RunLockedError, checkpoint, train
-from torchapl.paper.train.progress import Silent
-
-
-class StopAt(Silent):
-    """Sends this process a signal at a step, as a person at the keyboard would."""
-
-    def __init__(self, step: int, signum: int = signal.SIGINT) -> None:
-        self.at, self.signum = step, signum
-
-    def step(self, step: int) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), self.signum)
 
 
 @pytest.fixture(scope="module")

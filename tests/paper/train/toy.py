@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import safetensors.torch
@@ -10,6 +12,7 @@ import torch
 
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment, Optim
+from torchapl.paper.train.progress import Silent
 
 TOY = Experiment(
     "toy",
@@ -23,6 +26,17 @@ TOY = Experiment(
     scale="smoke",
 )
 _CLOCKS = ("seconds", "commit")
+
+
+class StopAt(Silent):
+    """Sends this process a signal at a step, as a person at the keyboard would."""
+
+    def __init__(self, step: int, signum: int = signal.SIGINT) -> None:
+        self.at, self.signum = step, signum
+
+    def step(self, step: int) -> None:
+        if step == self.at:
+            os.kill(os.getpid(), self.signum)
 
 
 def contents(folder: Path) -> dict[str, object]:

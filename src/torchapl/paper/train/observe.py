@@ -44,7 +44,7 @@ def inputs(model: nn.Module, batch: Tensor) -> dict[str, Tensor]:
     training = model.training
     model.eval()
     try:
-        with preserved_rng(batch.device):
+        with preserved_rng(batch.device), uncompiled():
             model(batch)
     finally:
         model.train(training)
@@ -71,11 +71,19 @@ def first_not_finite(model: nn.Module, batch: Tensor) -> str | None:
         if not any(True for _ in module.children())
     ]
     try:
-        model(batch)
+        with uncompiled():
+            model(batch)
     finally:
         for hook in hooks:
             hook.remove()
     return found[0] if found else None
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Let a compiled model run as it is written: what is compiled calls no hooks."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextmanager
@@ -201,7 +209,9 @@ def relu_in_place_of_curves(model: nn.Module) -> Iterator[None]:
     try:
         for unit in replaced:
             unit.forward = F.relu  # type: ignore[method-assign]  # for the time of the with block
-        yield
+        # Not worth compiling the model once more.
+        with uncompiled():
+            yield
     finally:
         for unit in replaced:
             del unit.forward
