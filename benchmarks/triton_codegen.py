@@ -1,12 +1,17 @@
 """Compile the GPU kernels ahead of time and read the generated code; needs no GPU.
 
-$ python benchmarks/triton_codegen.py      # a table: registers / spilled bytes
+Prints registers per thread / spilled bytes / instructions per element, once + in the loop:
+
+$ python benchmarks/triton_codegen.py
 $ python benchmarks/triton_codegen.py --target sm_90 --hinges 1 5
+$ python benchmarks/triton_codegen.py --elements 8    # a trial: 8 per thread in place of 16
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import re
 import subprocess
 import tempfile
@@ -63,19 +68,26 @@ def compile_kernel(
     geometry: Geometry,
     target: str,
     unwanted: tuple[str, ...] = (),
+    gradient: tuple[int, int, int] | None = None,
 ) -> Code:
-    """Compile as a launch with these sizes would, with aligned tensors and float32 parameters."""
+    """Compile as a launch with these sizes would, with aligned tensors and float32 parameters.
+
+    ``gradient`` has the strides of g along (outer, units, inner) if it does not lie as x does.
+    """
     function, gpu = KERNELS[kernel], TARGETS[target]
     compute = torch.promote_types(dtype, torch.float32)
     hip = gpu.backend == "hip"
     _, settings = kernels.launch_settings(geometry, compute, hinges, hip)
+    strides = zip(("g_outer", "g_units", "g_inner"), gradient or (None,) * 3, strict=True)
+    settings |= {"SCALAR_G": gradient == (0, 0, 0), **dict(strides)}
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     attributes: dict[tuple[int], list[list[Any]]] = {}
     for place, name in enumerate(function.arg_names):
         value = settings.get(name)
-        if name in unwanted or name.isupper() or (value == 1 and name != "outer"):
-            signature[name], constants[name] = "constexpr", value
+        absent = name in unwanted or (value is None and not name.endswith("_ptr"))
+        if absent or name.isupper() or (value == 1 and name != "outer"):
+            signature[name], constants[name] = "constexpr", None if absent else value
             continue
         if name.endswith("_ptr"):
             signature[name] = f"*{NAMES[dtype if name in MAPS else compute]}"
@@ -120,6 +132,33 @@ def _read_amdgcn(assembly: str) -> tuple[int, int]:
     return field("vgpr_count"), spilled
 
 
+def count_instructions(code: Code, target: str) -> tuple[int, int]:
+    """Return the machine instructions outside and inside of the longest loop.
+
+    Of an AMD GPU the vector instructions alone: all others issue beside them.
+    """
+    if target.startswith("gfx"):
+        listing, instruction = code.assembly, r"\t([vs]_.*)"
+    else:
+        nvdisasm = Path(get_ptxas(TARGETS[target].arch).path).parent / "nvdisasm"
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(code.binary)
+            file.flush()
+            listing = _run(nvdisasm, "-c", file.name)
+        instruction = r"\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP)(\S.*)"
+    labels: dict[str, int] = {}
+    count = loop = 0
+    for line in listing.splitlines():
+        if label := re.match(r"(\.L\w+):", line):
+            labels[label[1]] = count
+        elif found := re.match(instruction, line):
+            count += not found[1].startswith("s_")
+            back = re.search(r"(?:BRA|branch).*?(\.L\w+)", found[1])
+            if back and back[1] in labels:
+                loop = max(loop, count - labels[back[1]])
+    return count - loop, loop
+
+
 def _run(*command: object) -> str:
     done = subprocess.run(
         [str(word) for word in command],
@@ -135,20 +174,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--kernel", nargs="+", choices=KERNELS, default=list(KERNELS))
     parser.add_argument("--hinges", nargs="+", type=int, default=[1, 2, 5, 10])
+    parser.add_argument("--elements", type=int, help="trial: 4-byte elements per thread")
+    parser.add_argument("--unrolled", type=int, help="trial: unroll up to that many hinges")
+    parser.add_argument("--held-units", type=int, help="trial: units per thread of backward")
+    parser.add_argument("--gradient", nargs=3, type=int, help="strides of its own, such as 0 0 0")
     chosen = parser.parse_args()
+    if chosen.elements:
+        kernels.TILE_BYTES = 4 * chosen.elements * kernels.THREADS
+    if chosen.unrolled:
+        kernels.UNROLLED_HINGES = chosen.unrolled
+    if chosen.held_units:
+        kernels.HELD_UNITS = triton.language.constexpr(chosen.held_units)
     print("| kernel | pattern | dtype | S |", " | ".join(chosen.target), "|")
     print("|---" * (4 + len(chosen.target)) + "|")
-    for kernel in KERNELS:
-        for pattern, geometry in GEOMETRIES.items():
-            for dtype in chosen.dtype:
-                for hinges in chosen.hinges:
-                    cells = []
-                    for target in chosen.target:
-                        code = compile_kernel(kernel, DTYPES[dtype], hinges, geometry, target)
-                        cells.append(f"{code.registers} / {code.spilled}")
-                    row = (kernel, pattern, dtype, hinges, *cells)
-                    print("|", " | ".join(map(str, row)), "|", flush=True)
+    for kernel, (pattern, geometry), dtype, hinges in itertools.product(
+        chosen.kernel, GEOMETRIES.items(), chosen.dtype, chosen.hinges
+    ):
+        cells = []
+        for target in chosen.target:
+            arguments = (kernel, DTYPES[dtype], hinges, geometry, target)
+            code = compile_kernel(*arguments, gradient=chosen.gradient and tuple(chosen.gradient))
+            share = math.prod(code.tile) / kernels.THREADS
+            once, loop = (count / share for count in count_instructions(code, target))
+            cells.append(f"{code.registers} / {code.spilled} / {once:.1f} + {loop:.1f}")
+        print("|", " | ".join(map(str, (kernel, pattern, dtype, hinges, *cells))), "|", flush=True)
 
 
 if __name__ == "__main__":

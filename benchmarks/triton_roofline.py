@@ -1,21 +1,19 @@
 """What the GPU kernels move and compute, beside ReLU: from their tiles and their machine code.
 
-$ python benchmarks/triton_roofline.py      # two Markdown tables; needs no GPU
+$ python benchmarks/triton_roofline.py      # three Markdown tables; needs no GPU
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import re
-import subprocess
-import tempfile
-from pathlib import Path
+from functools import cache
 
 import torch
-from triton.backends.nvidia.compiler import get_ptxas
-from triton_codegen import GEOMETRIES, TARGETS, compile_kernel
+from triton_codegen import GEOMETRIES, compile_kernel, count_instructions
 
 from torchapl.ops.geometry import Geometry, tile_of
+from torchapl.ops.triton import THREADS
 
 SHAPES = {
     "(128,96,32,32) per channel": Geometry(128, 96, 1024, (0,)),
@@ -28,12 +26,16 @@ SHAPES = {
     "(64,8,224,224) per channel": Geometry(64, 8, 50176, (0,)),
     "(64,8,224,224) per unit": Geometry(64, 401408, 1, (0,)),
 }
-# Bytes per second, and instructions of a thread per second: multiprocessors * 128 * clock.
+# Bytes per second, and instructions of a thread per second: multiprocessors * 128 * clock, or
+# compute units * 64 * clock.
 GPUS = {
     "A100": ("sm_80", 2.04e12, 108 * 128 * 1.41e9),
     "H100": ("sm_90", 3.35e12, 132 * 128 * 1.755e9),
     "B200": ("sm_100", 8.0e12, 148 * 128 * 1.85e9),
+    "MI300X": ("gfx942", 5.3e12, 304 * 64 * 2.1e9),
 }
+# So many hinges are a loop or very long code.
+MANY = 10
 
 
 def side_traffic(geometry: Geometry, hinges: int) -> tuple[float, float, float]:
@@ -52,25 +54,20 @@ def side_traffic(geometry: Geometry, hinges: int) -> tuple[float, float, float]:
     return forward / elements, backward / elements, 3 * parameters / elements
 
 
-def instructions(kernel: str, dtype: torch.dtype, hinges: int, pattern: str, target: str) -> float:
-    """Return machine instructions per element; 16 elements belong to a thread."""
-    code = compile_kernel(kernel, dtype, min(hinges, 2), GEOMETRIES[pattern], target)
-    count = _count(code.binary, target)
-    if hinges > 2:
-        one = compile_kernel(kernel, dtype, 1, GEOMETRIES[pattern], target)
-        count += (hinges - 2) * (count - _count(one.binary, target))
-    return count / 16
-
-
-def _count(binary: bytes, target: str) -> int:
-    nvdisasm = Path(get_ptxas(TARGETS[target].arch).path).parent / "nvdisasm"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary)
-        file.flush()
-        listing = subprocess.run(
-            [str(nvdisasm), "-c", file.name], check=True, text=True, capture_output=True
-        ).stdout
-    return len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?=\S)(?!NOP)", listing, re.M))
+@cache
+def instructions(kernel: str, dtype: torch.dtype, pattern: str, target: str) -> tuple[float, float]:
+    """Return machine instructions per element: with one hinge, and for each further one."""
+    counts = []
+    for hinges in (1, 2, MANY):
+        code = compile_kernel(kernel, dtype, hinges, GEOMETRIES[pattern], target)
+        share = math.prod(code.tile) / THREADS
+        counts.append([count / share for count in count_instructions(code, target)])
+    one, two, (once, loop) = sum(counts[0]), sum(counts[1]), counts[2]
+    if once + loop > one + MANY:
+        # Too long for anything but straight code.
+        return one, (once + loop - one) / (MANY - 1)
+    # AMD's compiler may put two hinges into one turn of the loop.
+    return one, loop / max(1, round(loop / (two - one)))
 
 
 def expected_ratio(dtype: torch.dtype, hinges: int, pattern: str, gpu: str) -> float:
@@ -81,7 +78,8 @@ def expected_ratio(dtype: torch.dtype, hinges: int, pattern: str, gpu: str) -> f
     total = 0.0
     for kernel, maps, share in (("forward", 2, side / 3), ("backward", 3, side * 2 / 3)):
         memory = (maps * size + share) / bandwidth
-        total += max(memory, instructions(kernel, dtype, hinges, pattern, target) / issue)
+        one, more = instructions(kernel, dtype, pattern, target)
+        total += max(memory, (one + (hinges - 1) * more) / issue)
     return total / (5 * size / bandwidth)
 
 
@@ -91,14 +89,24 @@ def main() -> None:
         tile = tile_of(geometry, 4096)
         numbers = " | ".join(f"{value:.2f}" for value in side_traffic(geometry, 5))
         print(f"| {name} | {tile.outer} x {tile.units} x {tile.inner} | {numbers} |")
+    dtypes = (torch.float32, torch.bfloat16)
     print("\n| GPU | dtype | pattern | S = 1 | 2 | 5 | 10 |\n|---|---|---|---|---|---|---|")
-    for gpu in GPUS:
-        for dtype in (torch.float32, torch.bfloat16):
-            for pattern in GEOMETRIES:
-                ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in (1, 2, 5, 10)]
-                cells = " | ".join(f"{ratio:.2f}" for ratio in ratios)
-                name = str(dtype).removeprefix("torch.")
-                print(f"| {gpu} | {name} | {pattern} | {cells} |", flush=True)
+    for gpu, dtype, pattern in itertools.product(GPUS, dtypes, GEOMETRIES):
+        ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in (1, 2, 5, 10)]
+        cells = " | ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"| {gpu} | {_name(dtype)} | {pattern} | {cells} |", flush=True)
+    print("\n| GPU | dtype | kernel | paid by bytes | inner > 1 | inner = 1 |\n" + "|---" * 6 + "|")
+    for gpu, dtype, kernel in itertools.product(GPUS, dtypes, ("forward", "backward")):
+        target, bandwidth, issue = GPUS[gpu]
+        maps = 2 if kernel == "forward" else 3
+        budget = maps * dtype.itemsize / bandwidth * issue
+        costs = (instructions(kernel, dtype, pattern, target) for pattern in GEOMETRIES)
+        cells = " | ".join(f"{one:.1f} + {more:.1f} (S - 1)" for one, more in costs)
+        print(f"| {gpu} | {_name(dtype)} | {kernel} | {budget:.0f} | {cells} |")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 if __name__ == "__main__":

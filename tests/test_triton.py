@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from accuracy import assert_gradients, assert_values
 from cases import CASES, DTYPES, Case, lay_out
+from exact import assert_as_accurate_as_eager, errors
 from torchapl import reference
 from torchapl.ops import geometry
 
@@ -51,48 +51,54 @@ def test_interpreted():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _add_in_a_tree() -> Iterator[None]:
-    """Let the interpreter add as a GPU does: numpy's running sum over a tile is less accurate."""
+def _add_as_a_gpu_does() -> Iterator[None]:
     if not INTERPRETED:
         yield
         return
     from triton.runtime.interpreter import ReduceOps
 
-    def tree(self, input):
-        values = input.handle.data if self.axis is not None else input.handle.data.reshape(-1)
-        axis = self.axis or 0
-        while values.shape[axis] > 1:
-            left, right = np.split(values, 2, axis)
-            values = left + right
-        if not self.keep_dims:
-            values = values.squeeze(axis)
-        return self.to_tensor(values, input.dtype)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ReduceOps, "sum", tree)
+        patch.setattr(ReduceOps, "sum", _sum_of_threads)
         yield
 
 
-def check(x: Tensor, a: Tensor, b: Tensor, dim: int, grad: Tensor) -> None:
+def _sum_of_threads(self, input):
+    """Let each thread add its elements in order, then add the threads in a tree.
+
+    The generated code does so: test_triton_codegen.py finds 15 + 8 additions in a row for a tile of
+    4096 float32. The interpreter makes one chain of the tile with numpy. Error of da and db against
+    sums in extended precision, in eps of float32, (2, 2, 67, 61) per channel: eager 67 and 12, one
+    chain 446 and 128, this 189 and 74.
+    """
+    values = input.handle.data if self.axis is not None else input.handle.data.reshape(-1)
+    axis = self.axis or 0
+    elements = values[..., 0].size if values.ndim > 2 else values.size
+    units = elements // values.shape[axis]
+    threads = min(kernels.THREADS, max(32, elements // 4))
+    chain = min(max(1, elements // threads // units), values.shape[axis])
+    values = sum(np.split(values, chain, axis))
+    while values.shape[axis] > 1:
+        left, right = np.split(values, 2, axis)
+        values = left + right
+    return self.to_tensor(values if self.keep_dims else values.squeeze(axis), input.dtype)
+
+
+def check(x: Tensor, a: Tensor, b: Tensor, dim: int, *grads: Tensor) -> None:
     y = kernels.apl(x, a, b, dim)
-    grads = kernels.apl_backward(grad, x, a, b, dim, ALL)
-    if x.dtype == a.dtype == torch.float64:
-        # Nothing here is more exact than float64: the bound for a running sum of n terms instead.
-        bound = max(1, x.numel() // max(1, a[0].numel())) * torch.finfo(x.dtype).eps
-        expected = (reference.apl(x, a, b, dim), *reference.apl_backward(grad, x, a, b, dim))
-        for actual, eager in zip((y, *grads), expected, strict=True):
-            torch.testing.assert_close(actual, eager, rtol=bound, atol=bound)
-    else:
+    draws = []
+    for grad in grads:
+        results = (y, *kernels.apl_backward(grad, x, a, b, dim, ALL))
         # The interpreter truncates to bfloat16 where a GPU rounds: "one rounding" covers either.
-        assert_values(y, (x, a, b, dim))
-        assert_gradients(grads, grad, (x, a, b, dim))
-    assert y.stride() == grads[0].stride() == torch.empty_like(x).stride()
-    assert all(result.is_contiguous() for result in grads[1:])
+        draws.append(errors(results, grad, x, a, b, dim))
+    assert_as_accurate_as_eager(draws)
+    assert y.stride() == results[1].stride() == torch.empty_like(x).stride()
+    assert all(result.is_contiguous() for result in results[2:])
 
 
 def gradient_for(x: Tensor, seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(x.shape, generator=generator).to(x.dtype).to(x.device)
+    # From float64: float32 values would add up without a rounding.
+    return torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
 
 
 @on_kernels
@@ -151,6 +157,18 @@ def test_gradient_in_another_layout(layout: str):
 
 @on_kernels
 @pytest.mark.gpu
+@pytest.mark.parametrize("unit_shape", [(3,), (3, 5, 6), ()], ids=str)
+def test_gradient_read_in_place(unit_shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernels, "TILE_BYTES", 256)
+    x, a, b, dim = Case("plain", (4, 3, 5, 6), unit_shape, 1).make(device=DEVICE)
+    wide = gradient_for(x.new_empty(4, 7, 5, 6))
+    # Of a sum, of an average over the map, and of a concatenation.
+    for grad in (wide[0, 0, 0, 0].expand_as(x), wide[:, :3, :1, :1].expand_as(x), wide[:, 2:5]):
+        check(x, a, b, dim if unit_shape else 0, grad)
+
+
+@on_kernels
+@pytest.mark.gpu
 def test_parameters_of_any_strides():
     x, a, b, dim = Case("plain", (4, 3, 5, 6), (3, 5), 1).make(device=DEVICE)
     a, b = (lay_out(parameter, "strided") for parameter in (a, b.flip(0)))
@@ -175,7 +193,8 @@ def test_odd_sizes(seed: int):
     layouts = ["contiguous", "strided", "transposed", "expanded"]
     case = Case("odd", shape, shape[start:stop], start, draw.choice(layouts), draw.randint(1, 7))
     x, a, b, _ = case.make(seed=seed, dtype=torch.float64, device=DEVICE)
-    check(x, a, b, case.normal_dim, gradient_for(x))
+    # Some have few sums, which eager gets right by chance in a single draw.
+    check(x, a, b, case.normal_dim, *(gradient_for(x, seed) for seed in range(1, 5)))
 
 
 @on_kernels
@@ -244,53 +263,9 @@ def test_last_tile_beyond_two_to_the_31(sizes, monkeypatch: pytest.MonkeyPatch):
     scope = interpreter._patch_lang(kernels._locate.fn)
     try:
         tile = (settings[name] for name in ("OUTER", "UNITS", "INNER"))
-        index, inside, _, _ = kernels._locate.fn(*numbers, *tile)
+        index, inside, *_ = kernels._locate.fn(*numbers, *tile, 2)
     finally:
         scope.restore()
     addresses = index.handle.data[inside.handle.data.astype(bool)]
     assert addresses.max() == math.prod(sizes) - 1
     assert addresses.min() >= 0
-
-
-@pytest.mark.parametrize(
-    ("sizes", "tile"),
-    [
-        ((128, 96, 1024), (4, 1, 1024)),
-        ((128, 98304, 1), (128, 32, 1)),
-        ((4096, 300, 1), (128, 32, 1)),
-        ((100, 274, 1), (128, 32, 1)),
-        ((6304, 768, 1), (128, 32, 1)),
-        ((64, 8, 50176), (4, 1, 1024)),
-        ((64, 64, 3136), (32, 1, 128)),
-        ((1, 1, 2**33), (1, 1, 4096)),
-        ((3, 1027, 1), (4, 256, 1)),
-        ((3, 999, 7), (4, 32, 8)),
-        ((1024, 512, 4), (128, 8, 4)),
-    ],
-    ids=str,
-)
-def test_tiles_by_rule(sizes: tuple[int, int, int], tile: tuple[int, int, int]):
-    shape = geometry.Geometry(*sizes, (0,))
-    assert geometry.tile_of(shape, 4096) == tile
-    covered = [
-        blocks * t for blocks, t in zip(geometry.Tile(*tile).blocks(shape), tile, strict=True)
-    ]
-    assert all(c >= size for c, size in zip(covered, sizes, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("layout", "unit_shape", "expected"),
-    [
-        ("contiguous", (3,), (4, 3, 30, (0,))),
-        ("contiguous", (3, 5, 6), (4, 90, 1, (0, 1, 2))),
-        ("channels_last", (3,), (120, 3, 1, (0,))),
-        ("channels_last", (3, 5, 6), (4, 90, 1, (1, 2, 0))),
-        ("channels_last", (), (1, 1, 360, ())),
-        ("channels_last", (3, 5), None),
-        ("transposed", (3,), (6, 3, 20, (0,))),
-    ],
-)
-def test_collapse(layout: str, unit_shape: tuple[int, ...], expected):
-    x = lay_out(torch.zeros(4, 3, 5, 6), layout)
-    found = geometry.collapse(tuple(x.shape), x.stride(), 1, len(unit_shape))
-    assert found == expected

@@ -17,6 +17,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from torchapl.ops.geometry import Geometry
 
 PATTERNS = {"inner > 1": Geometry(128, 96, 1024, (0,)), "inner = 1": Geometry(128, 98304, 1, (0,))}
+# Half of a concatenation along the units.
+SLICE = {"inner > 1": (2 * 96 * 1024, 1024, 1), "inner = 1": (2 * 98304, 1, 0)}
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 BITS = {torch.float32: 32, torch.bfloat16: 16, torch.float16: 16, torch.float64: 64}
 
@@ -113,15 +115,60 @@ def test_gradients_nobody_asked_for_cost_nothing(codegen):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("kernel", ["forward", "backward"])
+@pytest.mark.parametrize("kernel", ["forward", "backward", "backward of a slice"])
 def test_addresses_have_64_bits(codegen, kernel, pattern):
-    code = codegen.compile_kernel(kernel, torch.float32, 2, PATTERNS[pattern], "sm_80")
+    geometry = PATTERNS[pattern]
+    gradient = SLICE[pattern] if kernel == "backward of a slice" else None
+    arguments = (kernel.split()[0], torch.float32, 2, geometry, "sm_80")
+    code = codegen.compile_kernel(*arguments, gradient=gradient)
     offsets = re.findall(r"tt\.addptr .* : \S+(?:, #\w+>)?, (\S+)", code.ir)
     assert offsets
     assert all("i64" in offset for offset in offsets), offsets
     # A product of sizes and positions would overflow before it is widened.
-    narrow = re.findall(r"arith\.muli .* : .*i32.*", code.ir)
-    assert not narrow
+    assert not re.findall(r"arith\.muli .* : .*i32.*", code.ir)
+    assert re.findall(r"arith\.muli .* : .*i64.*", code.ir)
+    # The program's number modulo the blocks, which is below 2**31, is the only 32-bit product.
+    narrow = re.findall(r"(?:mul|mad)\.lo\.[su]32.*", code.assembly)
+    assert len(narrow) == len(re.findall(r"div\.[su]32", code.assembly)) == 1
+    assert re.findall(r"mad\.lo\.s64", code.assembly)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_gradients_with_strides_are_read_once(codegen, pattern):
+    choices = [((0, 0, 0), 1), (SLICE[pattern], 2)]
+    if pattern == "inner > 1":
+        choices.append(((96, 1, 0), 2))
+    for gradient, loads in choices:
+        arguments = ("backward", torch.bfloat16, 5, PATTERNS[pattern], "sm_80")
+        code = codegen.compile_kernel(*arguments, gradient=gradient)
+        assert tile_accesses(code, "load") == loads
+        assert code.spilled == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "additions"),
+    # b - x; the other elements of a unit in a thread; a tree over the threads of a unit, which
+    # goes through shared memory: with inner = 1 twice, and the second part seems to wait.
+    [("inner > 1", 1 + 15 + 8), ("inner = 1", 1 + 7 + 4 + 3)],
+)
+def test_sums_are_short_chains(codegen, pattern, additions):
+    code = codegen.compile_kernel("backward", torch.float32, 1, PATTERNS[pattern], "sm_80")
+    assert _additions_in_a_row(code.assembly) == additions
+
+
+def _additions_in_a_row(ptx: str) -> int:
+    """Return the most additions on a path through registers and shared memory."""
+    depth: dict[str, int] = {}
+    for operation, arguments in re.findall(r"^\s+(?:@\S+ )?([a-z][\w.:]*)\s+(.*);", ptx, re.M):
+        results, _, operands = arguments.partition("}" if arguments[0] == "{" else ",")
+        if operation.startswith("st.shared"):
+            results, operands = "%shared", f"%shared, {arguments}"
+        elif operation.startswith("ld.shared"):
+            operands = "%shared"
+        longest = max((depth.get(name, 0) for name in re.findall(r"%\w+", operands)), default=0)
+        longest += bool(re.match(r"(?:add|sub|fma)\.\S*f32", operation))
+        depth |= dict.fromkeys(re.findall(r"%\w+", results), longest)
+    return max(depth.values())
 
 
 def test_odd_sizes_do_not_spill(codegen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 # Neighbours in memory that a tile should at least hold: 32 floats are one cache line.
@@ -43,23 +44,58 @@ def collapse(
     shape: tuple[int, ...], strides: tuple[int, ...], unit_dim: int, unit_dims: int
 ) -> Geometry | None:
     """Collapse a dense, non-empty tensor; None where its units' axes lie apart in memory."""
+    parts = _parts(shape, strides, unit_dim, unit_dims)
+    if parts is None:
+        return None
+    outer, units, inner = (math.prod(shape[d] for d in part) for part in parts)
+    order = [d - unit_dim for d in parts[1]]
+    # Axes of size one lie anywhere.
+    order += [d for d in range(unit_dims) if d not in order]
+    return Geometry(outer, units, inner, tuple(order))
+
+
+@lru_cache(maxsize=1024)
+def strides_of_view(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    unit_dim: int,
+    unit_dims: int,
+    view: tuple[int, ...],
+) -> tuple[int, int, int] | None:
+    """Return the strides of a view along the (outer, units, inner) of a dense tensor of its shape.
+
+    An expanded scalar has (0, 0, 0). None where the axes of a part have no common stride, or where
+    neighbours of the dense tensor are not neighbours in the view: a kernel would read it slowly.
+    One element for the whole of inner is fine.
+    """
+    parts = _parts(shape, strides, unit_dim, unit_dims)
+    if parts is None:
+        return None
+    found = []
+    for part in parts:
+        if any(view[d] != view[e] * shape[e] for d, e in pairwise(part)):
+            return None
+        found.append(view[part[-1]] if part else 0)
+    outer, units, inner = found
+    nearest = inner if parts[2] else units
+    if nearest == 1 or not any(found) or (parts[2] and inner == 0):
+        return outer, units, inner
+    return None
+
+
+def _parts(
+    shape: tuple[int, ...], strides: tuple[int, ...], unit_dim: int, unit_dims: int
+) -> tuple[list[int], list[int], list[int]] | None:
+    """Return the axes longer than one, in memory order: before, of and behind the units."""
     unit_axes = range(unit_dim, unit_dim + unit_dims)
     memory = sorted((d for d, size in enumerate(shape) if size > 1), key=lambda d: -strides[d])
     places = [place for place, d in enumerate(memory) if d in unit_axes]
     if not places:
-        return Geometry(1, 1, math.prod(shape), tuple(range(unit_dims)))
+        return [], [], memory
     first, last = places[0], places[-1]
     if last - first + 1 != len(places):
         return None
-
-    outer, units, inner = (
-        math.prod(shape[d] for d in part)
-        for part in (memory[:first], memory[first : last + 1], memory[last + 1 :])
-    )
-    order = [d - unit_dim for d in memory[first : last + 1]]
-    # Axes of size one lie anywhere.
-    order += [d - unit_dim for d in unit_axes if shape[d] == 1]
-    return Geometry(outer, units, inner, tuple(order))
+    return memory[:first], memory[first : last + 1], memory[last + 1 :]
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchapl.ops.geometry import Geometry, Tile, collapse, inverse, tile_of
+from torchapl.ops.geometry import Geometry, Tile, collapse, tile_of
+from torchapl.ops.layout import flatten, laid_out_like, readable, unflatten
 from torchapl.reference import compute_dtype
 
 # Sizes by rule and not by autotuning, which would time kernels during the first training step (CUDA
@@ -27,6 +28,10 @@ TILE_BYTES = 64 * THREADS
 # More hinges are a loop: the compiler fetches the parameters of all unrolled hinges at once, and
 # the backward kernel spills from five on.
 UNROLLED_HINGES = 2
+# Neighbouring units that a thread of the backward kernel holds at most. It could load eight of
+# bfloat16 at once, but would have to sum each of them across the warp: 19 instructions per element
+# and hinge in place of 11 (sm_80). Holding a single unit, it spills.
+HELD_UNITS = tl.constexpr(2)
 
 
 @triton.jit
@@ -39,6 +44,7 @@ def _locate(
     OUTER: tl.constexpr,
     UNITS: tl.constexpr,
     INNER: tl.constexpr,
+    HELD: tl.constexpr,
 ):
     """Return the addresses of this program's tile, (UNITS, OUTER * INNER), and where it lies."""
     program = tl.program_id(0)
@@ -53,12 +59,12 @@ def _locate(
     unit = unit_block.to(tl.int64) * UNITS
     # A single unit stays a scalar: each thread loads its parameters once and not once per element.
     if UNITS > 1:
-        unit += tl.arange(0, UNITS)[:, None]
+        unit += tl.max_contiguous(tl.arange(0, UNITS), HELD)[:, None]
 
     index = (row * units + unit) * inner + column
     inside = (row < outer) & (unit < units) & (column < inner)
     block = outer_block.to(tl.int64) * inner_blocks + inner_block
-    return index, inside, unit, block
+    return index, inside, row, unit, column, block
 
 
 @triton.jit
@@ -98,8 +104,8 @@ def forward_kernel(
     INNER: tl.constexpr,
 ):
     """Evaluate the units on one tile."""
-    index, inside, unit, _ = _locate(
-        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
+    index, inside, _, unit, _, _ = _locate(
+        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER, UNITS
     )
     exists = unit < units
 
@@ -124,6 +130,10 @@ def backward_kernel(
     x_ptr,
     a_ptr,
     b_ptr,
+    g_outer,
+    g_units,
+    g_inner,
+    SCALAR_G: tl.constexpr,
     outer,
     units,
     inner,
@@ -137,15 +147,20 @@ def backward_kernel(
     INNER: tl.constexpr,
 ):
     """Compute dx and the partial sums of da and db, (blocks, hinges, units), on one tile."""
-    index, inside, unit, block = _locate(
-        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER
+    index, inside, row, unit, column, block = _locate(
+        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER, HELD_UNITS
     )
     exists = unit < units
     partial = block * HINGES * units
 
     x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
     # Zero outside of the map, so that nothing from there enters a sum.
-    g = tl.load(g_ptr + index, mask=inside, other=0.0).to(COMPUTE)
+    if SCALAR_G:
+        g = tl.where(inside, tl.load(g_ptr).to(COMPUTE), 0.0)
+    else:
+        # Strides are None where g lies in memory as x does.
+        index_g = index if g_outer is None else row * g_outer + unit * g_units + column * g_inner
+        g = tl.load(g_ptr + index_g, mask=inside, other=0.0).to(COMPUTE)
     dx = tl.where(x <= 0, 0.0, g)
     for _ in range(HINGES // UNROLL):
         for _ in tl.static_range(UNROLL):
@@ -182,8 +197,8 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
         # Units of (C, H) on channels last, say: in row-major order their axes are neighbours.
         return output.copy_(apl(input.contiguous(), slope, offset, unit_dim))
 
-    x = _laid_out_like(output, input)
-    a, b = (_flatten(parameter, geometry) for parameter in (slope, offset))
+    x = laid_out_like(output, input)
+    a, b = (flatten(parameter, geometry) for parameter in (slope, offset))
     _launch(forward_kernel, geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
     return output
 
@@ -212,8 +227,9 @@ def apl_backward(
         )
         return dx.copy_(result), da, db
 
-    g, x = (_laid_out_like(like, tensor) for tensor in (grad, input))
-    a, b = (_flatten(parameter, geometry) for parameter in (slope, offset))
+    x = laid_out_like(like, input)
+    g, g_strides = readable(grad, like, slope, unit_dim)
+    a, b = (flatten(parameter, geometry) for parameter in (slope, offset))
     dtype = compute_dtype(input, slope)
     blocks = _tile(geometry, dtype).blocks(geometry)
     sums = (blocks[0] * blocks[2], len(slope), geometry.units)
@@ -221,8 +237,9 @@ def apl_backward(
         x.new_empty(sums, dtype=dtype) if wanted else None for wanted in output_mask[1:]
     )
     results = (dx if output_mask[0] else None, partial_da, partial_db)
-    _launch(backward_kernel, geometry, dtype, len(slope), (*results, g, x, a, b))
-    return dx, _unflatten(partial_da, slope, geometry), _unflatten(partial_db, offset, geometry)
+    tensors, scalar = (*results, g, x, a, b), g_strides == (0, 0, 0)
+    _launch(backward_kernel, geometry, dtype, len(slope), tensors, *g_strides, scalar)
+    return dx, unflatten(partial_da, slope, geometry), unflatten(partial_db, offset, geometry)
 
 
 def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Geometry | None:
@@ -231,32 +248,6 @@ def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Geometry | None:
 
 def _tile(geometry: Geometry, dtype: torch.dtype) -> Tile:
     return tile_of(geometry, TILE_BYTES // dtype.itemsize)
-
-
-def _laid_out_like(like: Tensor, tensor: Tensor) -> Tensor:
-    """Return the tensor with the strides of ``like``, itself if it has them."""
-    strides = zip(like.shape, like.stride(), tensor.stride(), strict=True)
-    if all(size == 1 or wanted == found for size, wanted, found in strides):
-        return tensor
-    copy = torch.empty_strided(like.shape, like.stride(), dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor)
-
-
-def _flatten(parameter: Tensor, geometry: Geometry) -> Tensor:
-    """Return a parameter as (hinges, units), the units in the order of the input's memory."""
-    axes = [1 + axis for axis in geometry.unit_order]
-    return parameter.permute(0, *axes).reshape(len(parameter), geometry.units).contiguous()
-
-
-def _unflatten(partial: Tensor | None, parameter: Tensor, geometry: Geometry) -> Tensor:
-    """Add up the partial sums to a gradient like the parameter; an empty one for None."""
-    if partial is None:
-        return parameter.new_empty(0)
-    total = partial.sum(0) if len(partial) > 1 else partial[0]
-    shape = [parameter.shape[1 + axis] for axis in geometry.unit_order]
-    axes = [1 + axis for axis in inverse(geometry.unit_order)]
-    gradient = total.view(len(parameter), *shape).permute(0, *axes)
-    return gradient.to(parameter.dtype).contiguous()
 
 
 def launch_settings(
@@ -293,8 +284,9 @@ def _launch(
     dtype: torch.dtype,
     hinges: int,
     tensors: Sequence[Tensor | None],
+    *others: int | None,
 ) -> None:
     programs, settings = launch_settings(geometry, dtype, hinges, hip=torch.version.hip is not None)
     with torch.cuda.device_of(tensors[-1]):
         # All on one axis of the grid: the other two end at 65535.
-        kernel[(programs,)](*tensors, **settings)
+        kernel[(programs,)](*tensors, *others, **settings)
