@@ -155,6 +155,38 @@ def test_gradients_of_any_layout(layout: str, input_layout: str, units: tuple[in
     check(grad, arguments)
 
 
+@pytest.mark.parametrize("input_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("batch", [0, 4])
+def test_parameter_gradients_have_the_layout_of_the_parameters(
+    format: torch.memory_format, input_format: torch.memory_format, batch: int
+) -> None:
+    x, a, b, unit_dim = normal((batch, 3, 5, 6), (3, 5, 6), 1)
+    arguments = (
+        x.contiguous(memory_format=input_format),
+        a.contiguous(memory_format=format),
+        b.contiguous(memory_format=format),
+        unit_dim,
+    )
+    grad = torch.randn_like(x)
+    grads = backward_operator(grad, *arguments, (True,) * 3)
+    assert_gradients(grads, grad, arguments)
+    assert [result.stride() for result in grads[1:]] == [a.stride() for a in arguments[1:3]]
+
+
+@pytest.mark.usefixtures("capability")
+def test_a_few_elements_are_summed_in_double() -> None:
+    # Eager PyTorch may have no error at all in so few sums: then only one rounding is allowed.
+    for count in (3, 5, 9, 100):
+        for _ in range(20):
+            x, a, b, _ = normal((count,), (), 0)
+            grad = torch.randn(count)
+            _, da, db = backward_operator(grad, x, a, b, 0, (True,) * 3)
+            exact = reference.apl_backward(grad.double(), x.double(), a.double(), b.double(), 0)
+            torch.testing.assert_close(da.double(), exact[1], rtol=2**-23, atol=0)
+            torch.testing.assert_close(db.double(), exact[2], rtol=2**-23, atol=0)
+
+
 @pytest.mark.usefixtures("capability")
 @pytest.mark.parametrize("shape", [(70, 3), (2, 3, 70)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -58,7 +58,16 @@ def _reference_backward(
     dx, da, db = reference.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
     if output_mask[0]:
         dx = _laid_out_like(input, dx)
-    return dx, da, db
+    return dx, *_parameter_gradients(slope, offset, da, db, output_mask)
+
+
+def _parameter_gradients(
+    slope: Tensor, offset: Tensor, da: Tensor, db: Tensor, output_mask: Sequence[bool]
+) -> tuple[Tensor, Tensor]:
+    return (
+        _laid_out_like(slope, da) if output_mask[1] else da,
+        _laid_out_like(offset, db) if output_mask[2] else db,
+    )
 
 
 def _laid_out_like(input: Tensor, result: Tensor) -> Tensor:
@@ -88,7 +97,8 @@ def _triton_backward(
         return _reference_backward(grad, input, slope, offset, unit_dim, output_mask)
     from torchapl.ops import triton
 
-    return triton.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
+    dx, da, db = triton.apl_backward(grad, input, slope, offset, unit_dim, output_mask)
+    return dx, *_parameter_gradients(slope, offset, da, db, output_mask)
 
 
 def _double_backward(
@@ -122,12 +132,10 @@ def _fake_backward(
     unit_dim: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    dx = torch.empty_like(input) if output_mask[0] else input.new_empty(0)
-    da, db = (
-        torch.empty_like(parameter, memory_format=torch.contiguous_format)
-        if wanted
-        else parameter.new_empty(0)
-        for parameter, wanted in ((slope, output_mask[1]), (offset, output_mask[2]))
+    # Every gradient in the layout of what it belongs to, where autograd would bring it anyway.
+    dx, da, db = (
+        torch.empty_like(argument) if wanted else argument.new_empty(0)
+        for argument, wanted in zip((input, slope, offset), output_mask, strict=True)
     )
     return dx, da, db
 

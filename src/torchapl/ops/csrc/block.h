@@ -2,26 +2,52 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <new>
+#include <type_traits>
 
-#include "view.h"
+#include "kernels.h"
+#include "plan.h"
 
 namespace torchapl {
 
+// Memory for whole vectors: one that lies across two cache lines costs two accesses, and with hinges and
+// sums that do, five hinges per position took half as long again.
+constexpr std::align_val_t LINE{64};
+
+struct Release {
+  void operator()(void* memory) const { ::operator delete(memory, LINE); }
+};
+
 template <typename T>
-const Primitives<T>& primitives(const Capability& capability) {
-  if constexpr (sizeof(T) == sizeof(double)) {
-    return capability.twice;
+using Buffer = std::unique_ptr<T[], Release>;
+
+template <typename T>
+Buffer<T> uninitialised(int64_t size) {
+  return Buffer<T>(static_cast<T*>(::operator new(size * sizeof(T), LINE)));
+}
+
+template <typename E>
+const Primitives<E>& primitives(const Capability& capability) {
+  if constexpr (std::is_same_v<E, double>) {
+    return capability.float64;
+  } else if constexpr (std::is_same_v<E, BFloat16>) {
+    return capability.bfloat16;
+  } else if constexpr (std::is_same_v<E, Float16>) {
+    return capability.float16;
   } else {
-    return capability.single;
+    return capability.float32;
   }
 }
 
-template <typename T>
+template <typename E>
 class Block {
  public:
-  Block(const Problem& problem, const Capability& capability)
+  using T = Arithmetic<E>;
+
+  Block(const Problem& problem, const Primitives<E>& kernels)
       : problem_(problem),
-        kernels_(primitives<T>(capability)),
+        kernels_(kernels),
         sums_(problem.grad_a != nullptr || problem.grad_b != nullptr) {}
 
   // Makes room for the hinges and sums of `width` columns, side by side in the first-level cache.
@@ -83,15 +109,19 @@ class Block {
     }
   }
 
-  void forward(const T* x, T* y, int64_t rows, int64_t n, int64_t stride, int64_t out_stride,
-               int64_t ahead) const {
-    kernels_.forward({x, y, rows, n, stride, out_stride, ahead, a_, b_, problem_.hinges, pitch_});
+  // A matrix at `offset` of the data; rows follow each other at `stride`.
+  void forward(int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) const {
+    kernels_.forward({static_cast<const E*>(problem_.x) + offset, static_cast<E*>(problem_.out) + offset,
+                      rows, n, stride, ahead, a_, b_, problem_.hinges, pitch_});
   }
 
-  void backward(const T* x, const T* g, T* dx, int64_t rows, int64_t n, int64_t stride,
-                int64_t out_stride, int64_t ahead) {
-    kernels_.backward({x, g, dx, rows, n, stride, out_stride, ahead, a_, b_, sum_a_, sum_b_,
-                       problem_.hinges, pitch_});
+  void backward(int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) {
+    // A dx that nobody wants is written to one and the same place.
+    const bool wanted = problem_.out != nullptr;
+    E* dx = wanted ? static_cast<E*>(problem_.out) + offset : unwanted(n);
+    kernels_.backward({static_cast<const E*>(problem_.x) + offset,
+                       static_cast<const E*>(problem_.g) + offset, dx, rows, n, stride,
+                       wanted ? stride : 0, ahead, a_, b_, sum_a_, sum_b_, problem_.hinges, pitch_});
   }
 
   // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
@@ -113,9 +143,7 @@ class Block {
       }
       if (problem_.inner == 1) continue;
       for (int64_t u = 0; u < units_; ++u) {
-        double sum = 0;
-        for (int64_t i = 0; i < problem_.inner; ++i) sum += total[u * problem_.inner + i];
-        total[u] = sum;
+        total[u] = sum_of(total + u * problem_.inner, problem_.inner);
       }
     }
   }
@@ -126,6 +154,22 @@ class Block {
   int64_t units() const { return units_; }
 
  private:
+  // Several sums side by side do not wait for each other: one alone took as long as all the rest.
+  static double sum_of(const double* values, int64_t n) {
+    double sums[8] = {};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      for (int64_t j = 0; j < 8; ++j) sums[j] += values[i + j];
+    }
+    for (; i < n; ++i) sums[0] += values[i];
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  }
+
+  E* unwanted(int64_t n) {
+    if (unwanted_ == nullptr) unwanted_ = uninitialised<E>(n);
+    return unwanted_.get();
+  }
+
   void expand(const T* source, T* target) const {
     const int64_t inner = problem_.inner;
     for (int64_t c = 0; c < width_; c += units_ * inner) {
@@ -139,10 +183,11 @@ class Block {
   }
 
   const Problem& problem_;
-  const Primitives<T>& kernels_;
+  const Primitives<E>& kernels_;
   const bool sums_;
-  std::unique_ptr<T[]> values_;
-  std::unique_ptr<double[]> totals_;
+  Buffer<T> values_;
+  Buffer<double> totals_;
+  Buffer<E> unwanted_;
   // each (hinges, pitch)
   T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr;
   int64_t pitch_ = 0, size_ = 0;

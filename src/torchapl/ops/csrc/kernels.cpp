@@ -8,7 +8,6 @@
 
 #include "block.h"
 #include "plan.h"
-#include "view.h"
 
 namespace torchapl {
 namespace {
@@ -30,20 +29,18 @@ void parallel(int64_t tasks, const Function& function) {
   }
 }
 
-template <typename T, bool Back>
-void run(Block<T>& block, const View<T>& view, int64_t at, int64_t out_at, int64_t rows, int64_t n,
-         int64_t stride, int64_t out_stride, int64_t ahead) {
-  T* out = view.out() + out_at;
+template <bool Back, typename E>
+void run(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) {
   if constexpr (Back) {
-    block.backward(view.x() + at, view.g() + at, out, rows, n, stride, out_stride, ahead);
+    block.backward(offset, rows, n, stride, ahead);
   } else {
-    block.forward(view.x() + at, out, rows, n, stride, out_stride, ahead);
+    block.forward(offset, rows, n, stride, ahead);
   }
 }
 
 // Writes the gradients of n units of hinge s, from unit `first` on, given their two sums.
-template <typename T>
-void write_gradients(const Problem& p, const Primitives<T>& kernels, int64_t s, int64_t first,
+template <typename E, typename T = Arithmetic<E>>
+void write_gradients(const Problem& p, const Primitives<E>& kernels, int64_t s, int64_t first,
                      int64_t n, const double* sum_a, const double* sum_b) {
   const int64_t index = s * p.units + first;
   if (p.grad_a != nullptr) kernels.finish(sum_a, nullptr, static_cast<T*>(p.grad_a) + index, n);
@@ -53,8 +50,8 @@ void write_gradients(const Problem& p, const Primitives<T>& kernels, int64_t s, 
 }
 
 // Adds the parts of every sum in their order; partial is (parts, 2 * hinges, units).
-template <typename T>
-void add_parts(const Problem& p, const Primitives<T>& kernels, double* partial, int64_t parts) {
+template <typename E>
+void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, int64_t parts) {
   const int64_t size = 2 * p.hinges * p.units;
   const int64_t range = divide_up(p.units, task_budget(size * parts));
   parallel(divide_up(p.units, range), [&](int64_t task) {
@@ -67,27 +64,21 @@ void add_parts(const Problem& p, const Primitives<T>& kernels, double* partial, 
     }
     for (int64_t s = 0; s < p.hinges; ++s) {
       const double* sum_a = partial + s * p.units + first;
-      write_gradients<T>(p, kernels, s, first, n, sum_a, sum_a + p.hinges * p.units);
+      write_gradients(p, kernels, s, first, n, sum_a, sum_a + p.hinges * p.units);
     }
   });
 }
 
 // All elements of a strip belong to one unit: it is a matrix of LANES columns, and what is left over.
-template <typename T, bool Back>
-void run_strip(Block<T>& block, const View<T>& view, int64_t rows, int64_t n) {
-  const bool kept = view.out_stride() != 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = r * view.stride(), out_at = r * view.out_stride();
-    const int64_t whole = n / LANES * LANES;
-    run<T, Back>(block, view, at, out_at, n / LANES, LANES, LANES, kept ? LANES : 0, view.ahead());
-    if (whole < n) {
-      run<T, Back>(block, view, at + whole, out_at + (kept ? whole : 0), 1, n - whole, 0, 0, 0);
-    }
-  }
+template <bool Back, typename E>
+void run_strip(Block<E>& block, int64_t offset, int64_t n) {
+  const int64_t whole = n / LANES * LANES;
+  run<Back>(block, offset, n / LANES, LANES, LANES, STRIP_AHEAD);
+  if (whole < n) run<Back>(block, offset + whole, 1, n - whole, 0, 0);
 }
 
-template <typename T, bool Back>
-void by_rows(const Problem& p, const Capability& capability) {
+template <typename E, bool Back>
+void by_rows(const Problem& p, const Primitives<E>& kernels) {
   const RowPlan plan(p.outer, p.units, p.inner);
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
   const int64_t parts = plan.chunks * plan.segments;
@@ -102,19 +93,18 @@ void by_rows(const Problem& p, const Capability& capability) {
     const int64_t last_unit = std::min(p.units, unit + plan.range);
     const int64_t last_inner = std::min(p.inner, (segment + 1) * plan.segment);
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
-    Block<T> block(p, capability);
+    Block<E> block(p, kernels);
     block.allocate(LANES);
-    View<T> view(p, capability, stride, plan.merge, std::min(STRIP, p.inner), STRIP_AHEAD);
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
-      const int64_t rows = std::min(plan.merge, last_outer - o);
+      const int64_t end = std::min(o + plan.merge, last_outer);
       for (int64_t u = unit; u < last_unit; ++u) {
         block.select(u);
         for (int64_t i = segment * plan.segment; i < last_inner; i += STRIP) {
-          const int64_t offset = o * stride + u * p.inner + i, n = std::min(STRIP, last_inner - i);
-          view.open(offset, rows, n);
-          run_strip<T, Back>(block, view, rows, n);
-          view.close(offset, rows, n);
+          const int64_t n = std::min(STRIP, last_inner - i);
+          for (int64_t r = o; r < end; ++r) {
+            run_strip<Back>(block, r * stride + u * p.inner + i, n);
+          }
           if (!sums) continue;
           block.collapse();
           for (int64_t k = 0; k < 2 * p.hinges; ++k) part[k * p.units + u] += block.totals()[k];
@@ -122,25 +112,24 @@ void by_rows(const Problem& p, const Capability& capability) {
       }
     }
   });
-  if (sums) add_parts<T>(p, primitives<T>(capability), partial.data(), parts);
+  if (sums) add_parts(p, kernels, partial.data(), parts);
 }
 
-template <typename T, bool Back>
-void by_columns(const Problem& p, const Capability& capability) {
+template <typename E, bool Back>
+void by_columns(const Problem& p, const Primitives<E>& kernels) {
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
-  ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, sizeof(T));
+  ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, ColumnBytes::of<E>(sums));
   // Sums are made in the place of the gradients only where both are wanted.
   if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
   const int64_t size = 2 * p.hinges * p.units;
   const auto partial = uninitialised<double>(sums && plan.chunks > 1 ? plan.chunks * size : 0);
-  const int64_t step = has_16_bits(p.storage) ? COPIED_ROWS : FLUSH_ROWS;
 
   parallel(plan.tasks(), [&](int64_t task) {
     const int64_t column = task % plan.blocks * plan.block;
     const int64_t width = std::min(plan.block, plan.columns - column);
     const int64_t row = task / plan.blocks * plan.chunk;
     const int64_t last = std::min(plan.rows, row + plan.chunk);
-    Block<T> block(p, capability);
+    Block<E> block(p, kernels);
     const bool in_place = plan.in_place && width % LANES == 0;
     if (in_place) {
       block.select_in_place(column, width);
@@ -148,17 +137,13 @@ void by_columns(const Problem& p, const Capability& capability) {
       block.allocate(width);
       block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
     }
-    View<T> view(p, capability, plan.columns, COPIED_ROWS, width, COPIED_ROWS * plan.columns);
 
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
-      const int64_t offset = r * plan.columns + column;
-      view.open(offset, rows, n);
-      run<T, Back>(block, view, 0, 0, rows, n, view.stride(), view.out_stride(), view.ahead());
-      view.close(offset, rows, n);
+      run<Back>(block, r * plan.columns + column, rows, n, plan.columns, ROWS_AT_ONCE * plan.columns);
     };
-    for (int64_t r = row; r < last; r += step) {
-      visit(r, std::min(step, last - r), width);
-      if ((r + step - row) % FLUSH_ROWS == 0 && r + step < last) block.flush();
+    for (int64_t r = row; r < last; r += FLUSH_ROWS) {
+      visit(r, std::min(FLUSH_ROWS, last - r), width);
+      if (r + FLUSH_ROWS < last) block.flush();
     }
     if (last == plan.rows && plan.ragged > 0) visit(last, 1, plan.ragged);
     if (!sums) return;
@@ -173,27 +158,54 @@ void by_columns(const Problem& p, const Capability& capability) {
     for (int64_t s = 0; s < p.hinges; ++s) {
       const double *sum_a = block.totals(s), *sum_b = block.totals(p.hinges + s);
       if (plan.chunks == 1) {
-        write_gradients<T>(p, primitives<T>(capability), s, block.first(), block.units(), sum_a, sum_b);
+        write_gradients(p, kernels, s, block.first(), block.units(), sum_a, sum_b);
       } else {
         std::copy_n(sum_a, block.units(), part + s * p.units);
         std::copy_n(sum_b, block.units(), part + (p.hinges + s) * p.units);
       }
     }
   });
-  if (sums && plan.chunks > 1) add_parts<T>(p, primitives<T>(capability), partial.get(), plan.chunks);
+  if (sums && plan.chunks > 1) add_parts(p, kernels, partial.get(), plan.chunks);
 }
 
 bool goes_by_rows(int64_t units, int64_t inner) {
   return units == 1 || inner >= SHORTEST_ROW;
 }
 
+template <typename E, bool Back>
+void by_either(const Problem& p, const Capability& capability) {
+  const Primitives<E>& kernels = primitives<E>(capability);
+  goes_by_rows(p.units, p.inner) ? by_rows<E, Back>(p, kernels) : by_columns<E, Back>(p, kernels);
+}
+
 template <bool Back>
 void dispatch(const Problem& p, const Capability& capability) {
-  const bool rows = goes_by_rows(p.units, p.inner);
-  if (p.storage == Storage::float64) {
-    rows ? by_rows<double, Back>(p, capability) : by_columns<double, Back>(p, capability);
-  } else {
-    rows ? by_rows<float, Back>(p, capability) : by_columns<float, Back>(p, capability);
+  switch (p.storage) {
+    case Storage::float32: return by_either<float, Back>(p, capability);
+    case Storage::float64: return by_either<double, Back>(p, capability);
+    case Storage::bfloat16: return by_either<BFloat16, Back>(p, capability);
+    case Storage::float16: return by_either<Float16, Back>(p, capability);
+  }
+}
+
+// Of few elements a sum has few roundings, and of those eager PyTorch may by chance have none.
+void sum_in_double(const Problem& p) {
+  const auto *x = static_cast<const float*>(p.x), *g = static_cast<const float*>(p.g);
+  const auto *a = static_cast<const float*>(p.a), *b = static_cast<const float*>(p.b);
+  auto *grad_a = static_cast<float*>(p.grad_a), *grad_b = static_cast<float*>(p.grad_b);
+  for (int64_t k = 0; k < p.hinges * p.units; ++k) {
+    double sum_a = 0, sum_b = 0;
+    for (int64_t o = 0; o < p.outer; ++o) {
+      const int64_t first = (o * p.units + k % p.units) * p.inner;
+      for (int64_t i = first; i < first + p.inner; ++i) {
+        const double gate = static_cast<double>(b[k]) - x[i];
+        // gate <= 0 is false for NaN.
+        sum_a += g[i] * (gate <= 0 ? 0.0 : gate);
+        sum_b += gate <= 0 ? 0.0 : g[i];
+      }
+    }
+    if (grad_a != nullptr) grad_a[k] = static_cast<float>(sum_a);
+    if (grad_b != nullptr) grad_b[k] = static_cast<float>(a[k] * sum_b);
   }
 }
 
@@ -204,12 +216,21 @@ void forward(const Problem& problem, const Capability& capability) {
 }
 
 void backward(const Problem& problem, const Capability& capability) {
-  dispatch<true>(problem, capability);
+  const int64_t work = problem.outer * problem.units * problem.inner * problem.hinges;
+  if (problem.storage == Storage::float32 && work <= MOST_IN_DOUBLE) {
+    Problem rest = problem;
+    rest.grad_a = rest.grad_b = nullptr;
+    if (rest.out != nullptr) dispatch<true>(rest, capability);
+    sum_in_double(problem);
+  } else {
+    dispatch<true>(problem, capability);
+  }
 }
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
+  const auto bytes = ColumnBytes::of<float>(true);
   return goes_by_rows(units, inner) ? RowPlan(outer, units, inner).tasks()
-                                    : ColumnPlan(outer, units, inner, hinges, sizeof(float)).tasks();
+                                    : ColumnPlan(outer, units, inner, hinges, bytes).tasks();
 }
 
 }  // namespace torchapl

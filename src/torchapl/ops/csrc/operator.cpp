@@ -93,12 +93,16 @@ struct Arguments {
     return (to_memory.empty() ? tensor : tensor.permute(to_memory)).to(precision).contiguous();
   }
 
-  // The gradient of a parameter, from memory order and the precision of the arithmetic.
-  at::Tensor finished(const at::Tensor& result, const at::Tensor& like) const {
-    if (to_memory.empty()) return result.to(like.scalar_type());
-    std::vector<int64_t> back(to_memory.size());
-    for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
-    return result.permute(back).to(like.scalar_type()).contiguous();
+  // The gradient of a parameter, from memory order and the precision of the arithmetic, in the layout of the
+  // parameter: autograd would bring it there, and where map and parameter are both channels-last it is.
+  at::Tensor finished(at::Tensor result, const at::Tensor& like) const {
+    if (!to_memory.empty()) {
+      std::vector<int64_t> back(to_memory.size());
+      for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
+      result = result.permute(back);
+    }
+    const bool fits = like.is_non_overlapping_and_dense() && same_layout(result, like);
+    return fits ? result : at::empty_like(like).copy_(result);
   }
 
   Problem problem() const {
@@ -130,8 +134,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> apl_backward(
   at::Tensor dx = wants_x ? at::empty_like(input) : unwanted(input);
   if (input.numel() == 0) {
     const auto zeros = [&](const at::Tensor& like, bool wanted) {
-      return wanted ? at::zeros_like(like, like.options(), at::MemoryFormat::Contiguous)
-                    : unwanted(like);
+      return wanted ? at::zeros_like(like) : unwanted(like);
     };
     return {dx, zeros(slope, wants_a), zeros(offset, wants_b)};
   }

@@ -7,31 +7,55 @@ namespace torchapl {
 
 enum class Storage { float32, float64, bfloat16, float16 };
 
+// Elements in memory beside float and double.
+struct BFloat16 {
+  uint16_t bits;
+};
+
+struct Float16 {
+  uint16_t bits;
+};
+
+// The type of the arithmetic on elements E.
+template <typename E>
+struct ArithmeticOf {
+  using type = float;
+};
+
+template <>
+struct ArithmeticOf<double> {
+  using type = double;
+};
+
+template <typename E>
+using Arithmetic = typename ArithmeticOf<E>::type;
+
 // A matrix of elements. Column c has the hinges a[s * pitch + c], b[s * pitch + c]; its sums in sum_a and
 // sum_b have the same layout. These four have room for whole vectors: pitch is a multiple of LANES.
-// T is the type of the arithmetic, float or double. No pointer needs to be aligned.
+// No pointer needs to be aligned.
 constexpr int64_t LANES = 16;
 
-template <typename T>
+template <typename E>
 struct Forward {
-  const T* x;
-  T* y;
+  using T = Arithmetic<E>;
+  const E* x;
+  E* y;
   int64_t rows;
   int64_t n;           // columns
-  int64_t stride;      // from row to row of x
-  int64_t out_stride;  // and of y
-  int64_t ahead;       // from an element to the one to be fetched meanwhile; may lie outside
+  int64_t stride;  // from row to row
+  int64_t ahead;   // from an element to the one to be fetched meanwhile; may lie outside
   const T* a;
   const T* b;
   int64_t hinges;
   int64_t pitch;
 };
 
-template <typename T>
+template <typename E>
 struct Backward {
-  const T* x;
-  const T* g;
-  T* dx;
+  using T = Arithmetic<E>;
+  const E* x;
+  const E* g;
+  E* dx;
   int64_t rows;
   int64_t n;
   int64_t stride;      // of x and g
@@ -45,10 +69,11 @@ struct Backward {
   int64_t pitch;
 };
 
-template <typename T>
+template <typename E>
 struct Primitives {
-  void (*forward)(const Forward<T>& arguments);
-  void (*backward)(const Backward<T>& arguments);
+  using T = Arithmetic<E>;
+  void (*forward)(const Forward<E>& arguments);
+  void (*backward)(const Backward<E>& arguments);
   // Moves n sums to those in double: totals += sums (the first time, totals = sums), sums = 0.
   void (*flush)(T* sums, double* totals, int64_t n, bool first);
   // Moves groups of LANES sums each to one in double: totals[k] = the sum of group k, sums = 0.
@@ -57,17 +82,12 @@ struct Primitives {
   void (*finish)(const double* totals, const T* scale, T* target, int64_t n);
 };
 
-// Conversion of n elements between 16-bit storage and float. The floats have room for whole vectors.
-struct Converters {
-  void (*widen)(const void* source, float* target, int64_t n, int64_t ahead, Storage storage);
-  void (*narrow)(const float* source, void* target, int64_t n, int64_t ahead, Storage storage);
-};
-
 struct Capability {
   const char* name;
-  Primitives<float> single;
-  Primitives<double> twice;
-  Converters convert;
+  Primitives<float> float32;
+  Primitives<double> float64;
+  Primitives<BFloat16> bfloat16;
+  Primitives<Float16> float16;
 };
 
 extern const Capability baseline;

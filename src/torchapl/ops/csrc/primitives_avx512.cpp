@@ -57,12 +57,13 @@ INLINE Halves narrow_float16(V<float> v) {
   return reinterpret_cast<Halves>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "kernel.inc"
 #include "convert.inc"
+#include "kernel.inc"
 
 }  // namespace
 
-const Capability avx512 = {"AVX-512", primitives<float>(), primitives<double>(), {widen, narrow}};
+const Capability avx512 = {"AVX-512", primitives<float>(), primitives<double>(),
+                           primitives<BFloat16>(), primitives<Float16>()};
 
 }  // namespace torchapl
 

@@ -42,11 +42,12 @@ INLINE Halves narrow_float16(V<float> v) {
   return halves;
 }
 
-#include "kernel.inc"
 #include "convert.inc"
+#include "kernel.inc"
 
 }  // namespace
 
-const Capability baseline = {"baseline", primitives<float>(), primitives<double>(), {widen, narrow}};
+const Capability baseline = {"baseline", primitives<float>(), primitives<double>(),
+                           primitives<BFloat16>(), primitives<Float16>()};
 
 }  // namespace torchapl
