@@ -66,9 +66,9 @@ def _sum_of_threads(self, input):
     """Let each thread add its elements in order, then add the threads in a tree.
 
     The generated code does so: test_triton_codegen.py finds 15 + 8 additions in a row for a tile of
-    4096 float32. The interpreter makes one chain of the tile with numpy. Error of da and db against
-    sums in extended precision, in eps of float32, (2, 2, 67, 61) per channel: eager 67 and 12, one
-    chain 446 and 128, this 189 and 74.
+    4096 float32, of which the interpreter makes one chain with numpy. Error of da and db against
+    sums in extended precision, root mean square of eight draws in eps of float32, (2, 2, 67, 61)
+    per channel: eager 85 and 46, one chain 737 and 338, this 62 and 31.
     """
     values = input.handle.data if self.axis is not None else input.handle.data.reshape(-1)
     axis = self.axis or 0

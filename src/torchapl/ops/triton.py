@@ -80,7 +80,7 @@ def _sum(v, UNITS: tl.constexpr):
 
 @triton.jit
 def _sum_both(v, w, UNITS: tl.constexpr):
-    # One reduction for two: half the barriers and up to 40 registers fewer than two calls of _sum.
+    # One reduction for two: half the barriers of two calls of _sum.
     sums = tl.sum(tl.join(v, w), 1, keep_dims=True)
     return tl.split(tl.reshape(sums, 2) if UNITS == 1 else sums)
 
