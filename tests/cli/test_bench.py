@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from torchapl.bench import op
+from torchapl.bench import op, peers, record
 from torchapl.bench.memory import peak_bytes, saved_bytes
 from torchapl.cli import main
 
@@ -30,6 +32,9 @@ def test_prints_ratios_and_writes_csv_and_plot(
     assert "(4, 6, 5, 5) per unit, forward, 1 thread" in printed
     with table.open() as file:
         rows = list(csv.DictReader(file))
+    assert [row.ratio.low <= row.ratio.high for row in record.read_csv(table)] == [True] * len(rows)
+    assert record.read_csv(table)[0].setting == op.Setting((4, 6, 5, 5), "channel", True, 1)
+    assert record.read_csv(table, allocator="default") == []
     # Two sharings, with and without backward; relu, silu, gelu, prelu and two APL each.
     assert len(rows) == 4 * 6
     assert {float(row["ratio_median"]) for row in rows if row["candidate"] == "relu"} == {1.0}
@@ -62,6 +67,34 @@ def test_backward_keeps_the_input_and_holds_two_maps() -> None:
     assert rows["apl"].saved_bytes < bytes_of_map + small
     assert rows["apl"].peak_bytes < 2 * bytes_of_map + small
     assert rows["relu"].peak_bytes >= 2 * bytes_of_map
+
+
+def test_parts_of_a_run_add_up_in_one_file(tmp_path: Path) -> None:
+    table = tmp_path / "op.csv"
+    for mode in ("training", "inference"):
+        assert main(["bench", "op", *TINY, "--mode", mode, "--csv", str(table)]) == 0
+    assert {row.setting.training for row in record.read_csv(table)} == {True, False}
+
+
+def test_peers_are_timed_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class APLU(torch.nn.Module):
+        def __init__(self, n_hinges: int) -> None:
+            super().__init__()
+            self.a = torch.nn.Parameter(torch.zeros(n_hinges))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.relu() * self.a.sum()
+
+    for absent in ("deepsplines.ds_modules", "rational.torch"):
+        monkeypatch.setitem(sys.modules, absent, None)
+    monkeypatch.setitem(sys.modules, "torch_activation", SimpleNamespace(APLU=APLU))
+    with pytest.warns(UserWarning, match="is left out") as warned:
+        found = list(peers.peer_modules((4, 6, 5, 5), [1, 5]))
+    assert [(name, size) for name, size, _ in found] == [
+        ("torch-activation APLU", 1),
+        ("torch-activation APLU", 5),
+    ]
+    assert len(warned) == 2
 
 
 def test_saved_bytes_counts_each_storage_once() -> None:

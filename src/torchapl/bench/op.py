@@ -18,6 +18,7 @@ from torchapl.bench.timing import Spread, interleaved, ratios, training
 from torchapl.functional import apl
 
 Units = Literal["channel", "unit", "layer"]
+Mode = Literal["training", "inference"]
 
 SHAPES = (
     (128, 96, 32, 32),
@@ -67,15 +68,13 @@ class Measurement:
 
 
 def settings(
-    shapes: Sequence[tuple[int, ...]], threads: Sequence[int], *, inference: bool = True
+    shapes: Sequence[tuple[int, ...]], threads: Sequence[int], modes: Sequence[Mode]
 ) -> Iterator[Setting]:
     """Yield every combination worth measuring."""
-    for shape, count, train in itertools.product(
-        shapes, threads, (True, False) if inference else (True,)
-    ):
+    for shape, count, mode in itertools.product(shapes, threads, modes):
         # Of a dense layer every unit is a channel.
         for units in ("channel", "unit") if len(shape) > 3 else ("channel",):
-            yield Setting(shape, units, train, count)  # type: ignore[arg-type]  # of the two names
+            yield Setting(shape, units, mode == "training", count)  # type: ignore[arg-type]  # of the two names
 
 
 def measure(
@@ -112,8 +111,8 @@ def measure(
     for size in hinges:
         functions |= _apl_candidates(setting, size, device, slow=slow)
     if peers:
-        for name, module in peer_modules(channels):
-            functions[name, 0] = (module.to(device), list(module.parameters()))
+        for name, size, module in peer_modules(setting.shape, hinges):
+            functions[name, size] = (module.to(device), list(module.parameters()))
     return _time(setting, x, functions, rounds)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from torchapl.bench.op import Measurement, Setting
+from torchapl.bench.timing import Spread
 from torchapl.ops.extension import backends
 
 _COLUMNS = (
@@ -33,8 +34,8 @@ _COLUMNS = (
 )
 
 
-def write_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: bool) -> None:
-    """Write the measurements with device and versions."""
+def add_to_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: bool) -> None:
+    """Add the measurements with device and versions to a file, so that a long run has parts."""
     hardware = platform.processor() or platform.machine()
     if device.startswith("cuda"):
         hardware = torch.cuda.get_device_name(device)
@@ -46,9 +47,10 @@ def write_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: b
         torch.__version__,
         platform.platform(),
     )
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(_COLUMNS)
+        if file.tell() == 0:
+            writer.writerow(_COLUMNS)
         for row in rows:
             setting = row.setting
             writer.writerow(
@@ -66,6 +68,32 @@ def write_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: b
                     *place,
                 )
             )
+
+
+def read_csv(path: Path, allocator: str = "reusing") -> list[Measurement]:
+    """Return the measurements of a file that were made with one kind of allocator."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [_measurement(row) for row in csv.DictReader(file) if row["allocator"] == allocator]
+
+
+def _measurement(row: dict[str, str]) -> Measurement:
+    shape = tuple(map(int, row["shape"].split("x")))
+    setting = Setting(
+        shape,
+        row["units"],  # type: ignore[arg-type]  # one of the names, as written
+        row["mode"] == "training",
+        int(row["threads"]),
+    )
+    ratio = Spread(*(float(row[f"ratio_{name}"]) for name in ("median", "20", "80")))
+    return Measurement(
+        setting,
+        row["candidate"],
+        int(row["hinges"]),
+        ratio,
+        float(row["milliseconds"]),
+        int(row["peak_bytes"]),
+        int(row["saved_bytes"]),
+    )
 
 
 def plot(rows: Sequence[Measurement], path: Path) -> None:

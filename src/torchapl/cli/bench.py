@@ -16,6 +16,7 @@ EXAMPLES = """examples:
   torchapl bench op --quick                           one shape of each kind, no eager forms
   torchapl bench op --shape 128,96,32,32 --hinges 5 --threads 1
   torchapl bench op --csv op.csv --plot op.png        with versions and device
+  torchapl bench op --shape 100,274 --mode training --csv op.csv        a part, added to the others
   torchapl bench step                                 whole steps of the paper's networks
 
 Values and gradients are checked first; nothing is timed if they are wrong. Times are compared in
@@ -37,6 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 10])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument(
+        "--mode", nargs="+", choices=("training", "inference"), default=["training", "inference"]
+    )
     parser.add_argument("--rounds", type=int, default=11, help="times each is timed (default 11)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer shapes, no eager APL")
@@ -46,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="let large tensors be fresh memory each time, whose page faults hide arithmetic",
     )
-    parser.add_argument("--csv", type=Path, help="write the numbers to this file")
+    parser.add_argument("--csv", type=Path, help="add the numbers to this file")
     parser.add_argument("--plot", type=Path, help="draw ratio against S to this file")
     parser.set_defaults(run=run)
 
@@ -76,7 +80,7 @@ def _op(args: argparse.Namespace) -> int:
     from torchapl.bench import op, record
 
     shapes = args.shape or (op.SHAPES[1:4] if args.quick else op.SHAPES)
-    settings = list(op.settings(shapes, args.threads))
+    settings = list(op.settings(shapes, args.threads, args.mode))
     try:
         for setting in settings:
             for size in args.hinges:
@@ -99,7 +103,7 @@ def _op(args: argparse.Namespace) -> int:
         print(f"[{index}/{len(settings)}]", file=sys.stderr)
         _print_setting(setting, rows)
     if args.csv is not None:
-        record.write_csv(found, args.csv, args.device, reused=not args.default_allocator)
+        record.add_to_csv(found, args.csv, args.device, reused=not args.default_allocator)
     if args.plot is not None:
         record.plot(found, args.plot)
     return 0
