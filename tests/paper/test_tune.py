@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import postgres
 import pytest
 
 from torchapl.cli import main
 from torchapl.paper.config import override
 from torchapl.paper.experiments import get, scaled
+from torchapl.paper.train import InterruptedRunError
+from torchapl.paper.train.progress import Silent
 
 pytest.importorskip("optuna")
 import optuna
 
-from torchapl.paper.tune import best_settings, open_study, suggest, tune
+from torchapl.paper.tune import _take_up, best_settings, open_study, suggest, tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -50,6 +56,104 @@ def test_search_resumes_and_never_sees_the_test_rows(tmp_path: Path) -> None:
     assert again.best_value == min(values)
     best = best_settings(again)
     assert any(text.startswith("optim.lr=") for text in best)
+
+
+def test_the_experiments_own_settings_come_first(tmp_path: Path) -> None:
+    experiment = scaled(get("atlas-dnn-relu"), "smoke")
+    study = open_study("own", storage(tmp_path))
+    tune(experiment, study, 1, tmp_path, device="cpu")
+    assert study.trials[0].params["optim.lr"] == experiment.optim.lr
+
+
+def test_a_stopped_trial_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever comes next, in its folder, with its settings; it counts once."""
+    experiment = scaled(get("atlas-dnn-relu"), "smoke")
+    study = open_study("stopped", storage(tmp_path))
+    # Ctrl-C within the first epoch.
+    monkeypatch.setattr(Silent, "step", lambda self, step: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(InterruptedRunError):
+        tune(experiment, study, 1, tmp_path, device="cpu")
+    monkeypatch.undo()
+    again = open_study("stopped", storage(tmp_path))
+    tune(experiment, again, 1, tmp_path, device="cpu")
+    states = [trial.state.name for trial in again.trials]
+    assert states == ["FAIL", "COMPLETE"]
+    assert again.trials[0].params == again.trials[1].params
+    assert [path.name for path in tmp_path.glob("trial-*")] == ["trial-0000"]
+
+
+def test_a_trial_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
+    study = open_study("deadly", storage(tmp_path))
+    queued = []
+    trial = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.FAIL,
+        params={"x": 1.0},
+        distributions={"x": optuna.distributions.FloatDistribution(0, 2)},
+    )
+    for _ in range(5):
+        before = len(study.trials)
+        _take_up(study, trial)
+        if len(study.trials) == before:
+            break
+        queued.append(study.trials[-1].user_attrs)
+        trial = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.FAIL,
+            params=trial.params,
+            distributions=trial.distributions,
+            user_attrs=queued[-1],
+        )
+    assert [attributes["life"] for attributes in queued] == [2, 3]
+
+
+def test_a_storage_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg", reason="PostgreSQL: needs psycopg (torchapl[postgres])")
+    monkeypatch.setattr("torchapl.paper.tune._ATTEMPTS", 1)
+    url = "postgresql+psycopg://me:secret@127.0.0.1:1/none"
+    with pytest.raises(OSError, match=r"storage postgresql\+psycopg://me:\*\*\*@127") as told:
+        open_study("s", url)
+    assert "secret" not in str(told.value)
+
+
+def test_a_missing_driver_is_told() -> None:
+    with pytest.raises(ImportError, match=r"needs a driver that is not installed .*\[postgres\]"):
+        open_study("s", "postgresql+pg8000://me@127.0.0.1/none")
+
+
+def worker(folder: Path, url: str, trials: int, epochs: int = 2) -> subprocess.Popen[bytes]:
+    program = Path(__file__).with_name("tune_worker.py")
+    return subprocess.Popen(
+        [sys.executable, program, folder, url, str(trials), str(epochs)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_workers_share_a_postgresql_server_and_one_may_die(tmp_path: Path) -> None:
+    with postgres.server() as url:
+        # Both find an empty database; epochs enough for the kill to come within a trial.
+        workers = [worker(tmp_path, url, 3, epochs=12) for _ in range(2)]
+        deadline = time.monotonic() + 240
+        while not (tmp_path / "trial-0001" / "metrics.jsonl").exists():
+            assert time.monotonic() < deadline
+            assert all(process.poll() is None for process in workers)
+            time.sleep(0.05)
+        workers[0].kill()
+        workers[0].wait()
+        assert workers[1].wait(timeout=240) == 0
+        # The heartbeat of the dead worker's trial is missed: its run goes on to the end.
+        time.sleep(2)
+        assert worker(tmp_path, url, 4, epochs=12).wait(timeout=240) == 0
+        study = open_study("s", url, heartbeat_seconds=1)
+        trials = study.trials
+        [failed] = [trial for trial in trials if trial.state.name == "FAIL"]
+        [heir] = [t for t in trials if t.user_attrs.get("continues") == failed.number]
+        assert heir.params == failed.params
+        assert heir.state.is_finished()
+        done = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+        assert 4 <= len(done) <= 5
+        assert len(list(tmp_path.glob("trial-*"))) == len(done)
+        assert best_settings(study)
+        study._storage._backend.engine.dispose()
 
 
 def test_no_finished_trial_is_an_error(tmp_path: Path) -> None:
