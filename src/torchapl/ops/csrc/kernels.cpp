@@ -118,7 +118,8 @@ void by_rows(const Problem& p, const Primitives<E>& kernels) {
 template <typename E, bool Back>
 void by_columns(const Problem& p, const Primitives<E>& kernels) {
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
-  ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, ColumnBytes::of<E>(sums));
+  const auto limits = BlockLimits::of<E>(p.outer * p.units * p.inner, sums);
+  ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, limits);
   // Sums are made in the place of the gradients only where both are wanted.
   if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
   const int64_t size = 2 * p.hinges * p.units;
@@ -228,9 +229,9 @@ void backward(const Problem& problem, const Capability& capability) {
 }
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
-  const auto bytes = ColumnBytes::of<float>(true);
+  const auto limits = BlockLimits::of<float>(outer * units * inner, true);
   return goes_by_rows(units, inner) ? RowPlan(outer, units, inner).tasks()
-                                    : ColumnPlan(outer, units, inner, hinges, bytes).tasks();
+                                    : ColumnPlan(outer, units, inner, hinges, limits).tasks();
 }
 
 }  // namespace torchapl
