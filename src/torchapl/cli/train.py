@@ -20,7 +20,8 @@ EXAMPLES = """examples:
   torchrun --nproc-per-node 2 -m torchapl.cli train cifar10-cnn-apl
 
 Interrupted in any way, a run goes on where it was when the command is repeated.
-Exit codes: 0 finished, 1 failed (diverged), 2 wrong use, 130 Ctrl-C, 143 SIGTERM.
+Exit codes: 0 finished, 1 failed (diverged), 2 wrong use or a file that
+cannot be written, 130 Ctrl-C, 143 SIGTERM.
 """
 
 

@@ -11,7 +11,7 @@ from torchapl.cli.train import add_experiment_arguments, chosen_experiment
 
 EXAMPLES = """examples:
   torchapl tune atlas-dnn-apl --scale lab --trials 30
-  torchapl tune higgs-dnn-relu --trials 100 --storage postgresql://user@host/db    many workers
+  torchapl tune higgs-dnn-relu --trials 100 --storage postgresql+psycopg://user@host/db
   torchapl tune atlas-dnn-relu --scale smoke --trials 5 --json
 
 Repeat the command to go on with a search, run it several times at once to share the work. The
@@ -41,6 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Search, then print the best settings."""
+    from torchapl.paper.train import InterruptedRunError
     from torchapl.paper.tune import best_settings, open_study, tune
 
     if args.trials < 1:
@@ -53,15 +54,19 @@ def run(args: argparse.Namespace) -> int:
     study = open_study(name, args.storage or f"sqlite:///{folder.resolve()}/study.db")
     study_size = len(study.trials)
     print(f"{name}: {study_size} trials so far, {args.trials} wanted", file=sys.stderr)
-    tune(
-        experiment,
-        study,
-        args.trials,
-        folder,
-        device=args.device,
-        data_root=args.data,
-        seed=args.seed,
-    )
+    try:
+        tune(
+            experiment,
+            study,
+            args.trials,
+            folder,
+            device=args.device,
+            data_root=args.data,
+            seed=args.seed,
+        )
+    except InterruptedRunError as error:
+        print(error, file=sys.stderr)
+        return 128 + error.signum
     settings = best_settings(study)
     (folder / "best.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if args.json:

@@ -1,4 +1,4 @@
-"""Run as a program, alone or under torchrun: train a fixed experiment. FOLDER [STOP_AT_STEP]."""
+"""Run as a program, alone or under torchrun: train a fixed experiment. FOLDER [KILL_AT RANK]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment, Optim
 from torchapl.paper.train import InterruptedRunError, train
-from torchapl.paper.train.progress import Silent
+from torchapl.paper.train.trainer import Trainer
 
 # 25 steps an epoch; the last batch has 11 rows, shared as 5 and 6 by two processes. Dropout is on.
 PARALLEL = Experiment(
@@ -27,24 +27,26 @@ PARALLEL = Experiment(
 )
 
 
-class KillAt(Silent):
-    """Kills its process at a step, as a dying machine would."""
+def kill_at(step: int) -> None:
+    """Let this process be killed in the middle of a step, as a dying machine would."""
+    backward = Trainer.backward
 
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int) -> None:
-        if step == self.at:
+    def deadly(self: Trainer, loss: torch.Tensor) -> None:
+        if self.position.step == step:
             os.kill(os.getpid(), signal.SIGKILL)
+        backward(self, loss)
+
+    Trainer.backward = deadly  # type: ignore[method-assign]
 
 
-def main(folder: Path, kill_at: int = 0) -> int:
+def main(folder: Path, step: int = 0, rank: int = 0) -> int:
     torch.set_num_threads(1)
     # Only in the first life, so that the restarted one gets to the end.
     first_life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-    reporter = KillAt(kill_at) if kill_at and first_life else Silent()
+    if step and first_life and os.environ["RANK"] == str(rank):
+        kill_at(step)
     try:
-        train(PARALLEL, 0, folder, device="cpu", reporter=reporter, checkpoint_seconds=0.0)
+        train(PARALLEL, 0, folder, device="cpu", checkpoint_seconds=0.0)
     except InterruptedRunError as error:
         return 128 + error.signum
     return 0

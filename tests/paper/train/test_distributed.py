@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from parallel import main
 from torch import nn
+from toy import assert_identical
 
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_
 
@@ -69,10 +70,12 @@ def test_two_processes_follow_the_trajectory_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_elastic_restart_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
-    assert main(tmp_path / "alone") == 0
-    torchrun(tmp_path / "together", "43", restarts=1)
-    assert_same_trajectory(tmp_path / "alone", tmp_path / "together")
+# The process that writes the checkpoints, and the one that does not.
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_an_elastic_restart_ends_as_an_uninterrupted_run(tmp_path: Path, rank: int) -> None:
+    torchrun(tmp_path / "whole")
+    torchrun(tmp_path / "killed", "43", str(rank), restarts=1)
+    assert_identical(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_sharded_dropout_uses_the_masks_of_one_process() -> None:

@@ -105,12 +105,16 @@ class Layers:
         """
         channels, height, width = self._image(name)
         window = (min(kernel, height), min(kernel, width))
-        pool = nn.MaxPool2d if kind == "max" else nn.AvgPool2d
         sizes = tuple(
             pooled_size(size, side, stride)
             for size, side in zip((height, width), window, strict=True)
         )
-        self.add(name, pool(window, stride, ceil_mode=True), (channels, *sizes))
+        pool: nn.Module = nn.MaxPool2d(window, stride, ceil_mode=True)
+        if kind == "average":
+            # There is no padding to count. But counting it, torch.compile gets the gradient of
+            # windows that reach over the edge wrong (pytorch issue 198119).
+            pool = nn.AvgPool2d(window, stride, ceil_mode=True, count_include_pad=False)
+        self.add(name, pool, (channels, *sizes))
 
     def _add_started(
         self, name: str, module: nn.Conv2d | nn.Linear, std: float | None, shape: tuple[int, ...]
