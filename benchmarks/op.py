@@ -24,7 +24,8 @@ def main() -> None:
         "--capability", nargs="+", choices=_C.capabilities(), default=[_C.capability()]
     )
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--channels-last", action="store_true", help="maps and parameters")
+    parser.add_argument("--contiguous-parameters", action="store_true", help="maps alone")
     parser.add_argument("--default-allocator", action="store_true")
     parser.add_argument("--inference", action="store_true")
     parser.add_argument("--rounds", type=int, default=11)
@@ -55,7 +56,12 @@ def measure(options: argparse.Namespace, title: str) -> None:
 
     candidates = {"relu": candidate(F.relu), "silu": candidate(F.silu)}
     for hinges in options.hinges:
-        a, b = (torch.randn(hinges, *units).mul_(0.3).requires_grad_() for _ in range(2))
+        a, b = (torch.randn(hinges, *units).mul_(0.3) for _ in range(2))
+        if options.channels_last and a.dim() == 4 and not options.contiguous_parameters:
+            # As net.to(memory_format=torch.channels_last) does.
+            a, b = (t.contiguous(memory_format=torch.channels_last) for t in (a, b))
+        a.requires_grad_()
+        b.requires_grad_()
         candidates[f"S={hinges}"] = candidate(
             lambda x, a=a, b=b: apl_operator(x, a, b, unit_dim if units else 0), (a, b)
         )

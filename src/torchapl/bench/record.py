@@ -120,9 +120,10 @@ def plot(rows: Sequence[Measurement], path: Path) -> None:
                 axes.annotate(row.candidate, (1, row.ratio.median), fontsize=6)
         axes.set_yscale("log")
         axes.set_title(
-            f"{setting.shape}\nper {setting.units}, {setting.threads} threads", fontsize=7
+            f"{setting.shape}\nper {setting.units}, threads: {setting.threads}", fontsize=7
         )
         axes.set_xlabel("hinges S", fontsize=7)
     panels[0, 0].set_ylabel("time / ReLU's", fontsize=7)
-    panels[0, 0].legend(fontsize=6)
+    # The parts of a long run may have measured the slow candidates with the most threads only.
+    panels[-1, 0].legend(fontsize=6)
     figure.savefig(path, dpi=160)
