@@ -19,6 +19,7 @@ _HEADER = (
     "chosen",
     "published",
 )
+_EMPTY = "no runs yet"
 
 
 def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
@@ -76,13 +77,19 @@ def _difference(found: Difference | None, digits: int) -> str:
 
 def markdown(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
     """Return the table as Markdown."""
-    lines = [_HEADER, ("---",) * len(_HEADER), *rows_of(table, summaries)]
+    rows = rows_of(table, summaries)
+    if not rows:
+        return _EMPTY
+    lines = [_HEADER, ("---",) * len(_HEADER), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def text(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
     """Return the table in aligned columns."""
-    lines = [_HEADER, *rows_of(table, summaries)]
+    rows = rows_of(table, summaries)
+    if not rows:
+        return _EMPTY
+    lines = [_HEADER, *rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(_HEADER))]
     return "\n".join(
         "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
