@@ -205,6 +205,20 @@ def test_stored_results_make_the_same_table(tmp_path: Path) -> None:
     assert summarise(TABLES["table1"], sweep, stored) == summarise(TABLES["table1"], sweep, results)
 
 
+def test_any_row_can_be_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_all(tmp_path, FakePool(tmp_path), "cifar10-cnn-*", scale="smoke")
+    stored = tmp_path / "smoke.jsonl"
+    write_results(read_results(tmp_path), stored)
+    command = ["reproduce", "table1", "--scale", "smoke", "--runs", str(stored), "--seeds", "3"]
+    assert main([*command, "--baseline", "silu", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)["table1"]
+    cells = {cell["row"]: cell for cell in printed if cell["column"] == "cifar10"}
+    assert cells["CNN + SiLU"]["difference"] is None
+    assert cells["CNN + ReLU"]["difference"]["n"] == 3
+    assert main([*command, "--baseline", "silu"]) == 0
+    assert "to SiLU, 95 %" in capsys.readouterr().out
+
+
 def test_paired_difference_by_hand() -> None:
     found = paired_difference({0: 8.0, 1: 9.0, 2: 7.0, 9: 1.0}, {0: 10.0, 1: 10.0, 2: 10.0})
     assert found is not None

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchapl.paper.experiments import Table
     from torchapl.paper.sweep import Job, Pool, Sweep
+    from torchapl.paper.sweep.jobs import Results
     from torchapl.paper.sweep.local import Done
+    from torchapl.paper.sweep.statistics import Summary
 
 EXAMPLES = """examples:
   torchapl reproduce table3 --scale smoke
   torchapl reproduce table1 --scale lab --seeds 5 --only 'cifar10-cnn-*' --data DIR --workers 2
   torchapl reproduce all --dry-run                 what would run, and how long it takes here
   torchapl reproduce all --scale lab --runs results/lab.jsonl   tables from stored results
+  torchapl reproduce table1 --scale lab --runs results/lab.jsonl --baseline silu
   torchapl reproduce table2 --ray auto             on a Ray cluster, runs on shared storage
 
 A finished run is never repeated, an interrupted one goes on where it was, a failed one is shown.
@@ -68,6 +71,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="folder of all runs, or a file of stored ones",
     )
     parser.add_argument("--store", type=Path, help="write the results to this file of JSON lines")
+    parser.add_argument(
+        "--baseline",
+        choices=("relu", "leaky", "prelu", "silu", "gelu"),
+        default="relu",
+        help="row that the others are compared with, seed by seed (default relu)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
     parser.add_argument("--json", action="store_true", help="tables as JSON")
@@ -172,22 +181,22 @@ def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep)
 
 
 def _print_tables(
-    args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, results: object
+    args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, results: Results
 ) -> None:
     from torchapl.paper.sweep import render
     from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
 
+    def summaries(table: Table, metric: str | None = None) -> dict[str, dict[str, Summary]]:
+        return summarise(table, sweep, results, metric, args.baseline)
+
     if args.json:
-        cells = {
-            table.name: render.as_json(summarise(table, sweep, results))  # type: ignore[arg-type]  # Results
-            for table in tables
-        }
+        cells = {table.name: render.as_json(summaries(table)) for table in tables}
         print(json.dumps(cells, indent=2))
         return
     show = render.markdown if args.markdown else render.text
     for table in tables:
         print(f"\n{table.name}: {table.title} ({sweep.scale} scale)\n")
-        print(show(table, summarise(table, sweep, results)))  # type: ignore[arg-type]  # Results
+        print(show(table, summaries(table), args.baseline))
         if table.name == "table2":
             print(f"\n{table.name}: expected significance, sigma (histogram)\n")
-            print(show(table, summarise(table, sweep, results, SIGNIFICANCE[0])))  # type: ignore[arg-type]  # Results
+            print(show(table, summaries(table, SIGNIFICANCE[0]), args.baseline))

@@ -32,8 +32,8 @@ ROWS = {
     "toy-events": 1_000,
 }
 # Operations per second of wide layers, and of those where memory decides (work grows with width,
-# not its square); seconds that any step takes. One core of a server CPU is fitted to steps at widths
-# 1/12, 1/8 and 1; one GPU of the A100 class is not measured.
+# not its square); seconds that any step takes. One core of a server CPU is fitted to steps at
+# widths 1/12, 1/8 and 1; one GPU of the A100 class is not measured.
 _CPU = (1.15e11, 3.0e11, 1.0e-3)
 _GPU = (4.0e13, 4.0e13, 1.0e-3)
 

@@ -7,19 +7,14 @@ from collections.abc import Mapping
 
 from torchapl.paper.config import Json
 from torchapl.paper.experiments import Table
-from torchapl.paper.sweep.statistics import Difference, Summary
+from torchapl.paper.sweep.statistics import BASELINES, Difference, Summary
 
-_HEADER = (
-    "method",
-    "data",
-    "n",
-    "mean (std)",
-    "to ReLU, 95 %",
-    "less error",
-    "chosen",
-    "published",
-)
 _EMPTY = "no runs yet"
+
+
+def _header(baseline: str) -> tuple[str, ...]:
+    difference = f"to {BASELINES[baseline]}, 95 %"
+    return ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
 
 
 def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
@@ -75,22 +70,27 @@ def _difference(found: Difference | None, digits: int) -> str:
     return f"{found.mean:+.{digits}f} +- {found.half_width:.{digits}f}"
 
 
-def markdown(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
+def markdown(
+    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
+) -> str:
     """Return the table as Markdown."""
     rows = rows_of(table, summaries)
     if not rows:
         return _EMPTY
-    lines = [_HEADER, ("---",) * len(_HEADER), *rows]
+    header = _header(baseline)
+    lines = [header, ("---",) * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def text(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> str:
+def text(
+    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
+) -> str:
     """Return the table in aligned columns."""
     rows = rows_of(table, summaries)
     if not rows:
         return _EMPTY
-    lines = [_HEADER, *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(_HEADER))]
+    lines = [_header(baseline), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
         for line in lines

@@ -22,6 +22,14 @@ from torchapl.paper.sweep.jobs import (
 ERROR = ("test_error", 2, False)
 AUC = ("test_auc", 4, True)
 SIGNIFICANCE = ("test_significance_histogram", 3, True)
+# Rows that the others can be compared with, and how tables write them.
+BASELINES = {
+    "relu": "ReLU",
+    "leaky": "Leaky ReLU",
+    "prelu": "PReLU",
+    "silu": "SiLU",
+    "gelu": "GELU",
+}
 _CONFIDENCE = 0.95
 
 
@@ -65,7 +73,11 @@ class Summary:
 
 
 def summarise(
-    table: Table, sweep: Sweep, results: Results, metric: str | None = None
+    table: Table,
+    sweep: Sweep,
+    results: Results,
+    metric: str | None = None,
+    baseline: str = "relu",
 ) -> dict[str, dict[str, Summary]]:
     """Return the summaries of a table by row title and column.
 
@@ -74,19 +86,20 @@ def summarise(
         sweep: Scale and seeds.
         results: All runs at hand; missing ones simply do not count.
         metric: Name of the number; by default test error, or AUC for events.
+        baseline: Which row the others are compared with, of :data:`BASELINES`.
     """
     choose = chooses_settings(table)
     rows: dict[str, dict[str, Summary]] = {}
     for row in table.rows:
         rows[row.title] = {
-            column: _cell(cell, sweep, results, metric, choose=choose)
+            column: _cell(cell, sweep, results, metric, baseline, choose=choose)
             for column, cell in row.cells.items()
         }
     return rows
 
 
 def _cell(
-    cell: Cell, sweep: Sweep, results: Results, metric: str | None, *, choose: bool
+    cell: Cell, sweep: Sweep, results: Results, metric: str | None, baseline: str, *, choose: bool
 ) -> Summary:
     made, missing = sweep.choices(cell.experiment, results, choose=choose)
     jobs = [] if missing else sweep.final_jobs(cell.experiment, made, sweep.seeds)
@@ -100,7 +113,7 @@ def _cell(
         failed,
         tuple(made),
         _published(cell.published, name),
-        _paired(cell, name, values, sweep, results, choose=choose),
+        _paired(cell, name, values, sweep, results, baseline, choose=choose),
     )
 
 
@@ -129,23 +142,23 @@ def _metric_of(experiment: str) -> str:
     return (ERROR if experiment.startswith("cifar") else AUC)[0]
 
 
-def baseline_of(experiment: str) -> str:
-    """Return the ReLU experiment that one is compared with: same data, same kind of network.
+def baseline_of(experiment: str, row: str = "relu") -> str:
+    """Return the experiment that one is compared with: same data, same kind of network.
 
     Example:
-        >>> baseline_of("cifar10-aug-nin-apl"), baseline_of("cifar100-maxout")
-        ('cifar10-aug-nin-relu', 'cifar100-cnn-relu')
+        >>> baseline_of("cifar10-aug-nin-apl"), baseline_of("cifar100-maxout", "silu")
+        ('cifar10-aug-nin-relu', 'cifar100-cnn-silu')
     """
     for family in ("nin", "resnet", "dnn", "cnn"):
         head, found, _ = experiment.partition(f"-{family}-")
         if found:
-            return f"{head}-{family}-relu"
+            return f"{head}-{family}-{row}"
     column = next(
         name
         for name in ("cifar100-aug", "cifar10-aug", "cifar100", "cifar10")
         if experiment.startswith(name)
     )
-    return f"{column}-cnn-relu"
+    return f"{column}-cnn-{row}"
 
 
 def _paired(
@@ -154,15 +167,16 @@ def _paired(
     values: Mapping[int, float],
     sweep: Sweep,
     results: Results,
+    baseline: str,
     *,
     choose: bool,
 ) -> Difference | None:
-    baseline = baseline_of(cell.experiment)
-    if baseline == cell.experiment or cell.kind != "run":
+    other = baseline_of(cell.experiment, baseline)
+    if other == cell.experiment or cell.kind != "run":
         return None
-    made, missing = sweep.choices(baseline, results, choose=choose)
-    jobs = [] if missing else sweep.final_jobs(baseline, made, sweep.seeds)
-    others, _, _ = _values(Cell(baseline), jobs, results, metric)
+    made, missing = sweep.choices(other, results, choose=choose)
+    jobs = [] if missing else sweep.final_jobs(other, made, sweep.seeds)
+    others, _, _ = _values(Cell(other), jobs, results, metric)
     found = paired_difference(values, others, higher_is_better=metric.endswith("auc"))
     if found is not None and "significance" in metric:
         return replace(found, relative_reduction=None)
