@@ -6,12 +6,16 @@ import csv
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchapl.bench.op import Measurement, Setting
 from torchapl.bench.timing import Spread
 from torchapl.ops.extension import backends
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLUMNS = (
     "shape",
@@ -96,6 +100,18 @@ def _measurement(row: dict[str, str]) -> Measurement:
     )
 
 
+# Panels side by side.
+_PANELS = 5
+# The candidates that are drawn; those without hinges are level lines.
+_COLOURS = {
+    "apl": "tab:blue",
+    "apl compiled": "tab:green",
+    "apl eager": "tab:orange",
+    "silu": "tab:red",
+    "prelu": "tab:purple",
+}
+
+
 def plot(rows: Sequence[Measurement], path: Path) -> None:
     """Draw the ratio to ReLU against S for training, a panel for every shape and sharing."""
     from matplotlib.figure import Figure
@@ -104,26 +120,37 @@ def plot(rows: Sequence[Measurement], path: Path) -> None:
     for row in rows:
         if row.setting.training:
             chosen.setdefault(row.setting, []).append(row)
-    threads = {setting.threads for setting in chosen}
-    columns = max(1, len(chosen) // max(1, len(threads)))
-    figure = Figure(figsize=(2.8 * columns, 2.8 * len(threads)), layout="constrained")
-    panels = figure.subplots(len(threads), columns, squeeze=False, sharey=True)
+    columns = min(_PANELS, max(1, len(chosen)))
+    lines = max(1, -(-len(chosen) // columns))
+    figure = Figure(figsize=(2.8 * columns, 2.3 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in panels.flatten()[len(chosen) :]:
+        axes.set_visible(False)
     ordered = sorted(chosen, key=lambda setting: setting.threads)
     for axes, setting in zip(panels.flatten(), ordered, strict=False):
-        lines = [row for row in chosen[setting] if row.hinges]
-        for name in dict.fromkeys(row.candidate for row in lines):
-            points = [(row.hinges, row.ratio.median) for row in lines if row.candidate == name]
-            axes.plot(*zip(*points, strict=True), marker="o", label=name)
-        for row in chosen[setting]:
-            if row.candidate in ("silu", "prelu"):
-                axes.axhline(row.ratio.median, linestyle="--", linewidth=0.8, color="grey")
-                axes.annotate(row.candidate, (1, row.ratio.median), fontsize=6)
-        axes.set_yscale("log")
-        axes.set_title(
-            f"{setting.shape}\nper {setting.units}, threads: {setting.threads}", fontsize=7
-        )
-        axes.set_xlabel("hinges S", fontsize=7)
-    panels[0, 0].set_ylabel("time / ReLU's", fontsize=7)
-    # The parts of a long run may have measured the slow candidates with the most threads only.
-    panels[-1, 0].legend(fontsize=6)
+        _panel(axes, chosen[setting])
+        axes.set_title(f"{setting.shape} per {setting.units}, {setting.threads} thr.", fontsize=7)
+    figure.supylabel("time over ReLU's, forward and backward", fontsize=8)
+    figure.supxlabel("hinges S", fontsize=8)
+    # The parts of a long run may have measured the slow candidates in some settings only.
+    found = {
+        label: handle
+        for axes in panels.flatten()
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=5, fontsize=8)
     figure.savefig(path, dpi=160)
+
+
+def _panel(axes: Axes, rows: Sequence[Measurement]) -> None:
+    for name, colour in _COLOURS.items():
+        points = [(row.hinges, row.ratio.median) for row in rows if row.candidate == name]
+        if not points:
+            continue
+        if points[0][0] == 0:
+            axes.axhline(points[0][1], linestyle="--", linewidth=1, color=colour, label=name)
+        else:
+            axes.plot(*zip(*points, strict=True), marker="o", ms=3, color=colour, label=name)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.tick_params(labelsize=7)
