@@ -1,0 +1,42 @@
+"""The stored results make the tables of the pages, to the letter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchapl.cli import main
+
+ROOT = Path(__file__).parents[2]
+STORED = ROOT / "results" / "lab.jsonl"
+TABLES = ROOT / "results" / "lab.md"
+# How rows of results start, as opposed to those of other tables on the pages.
+_METHODS = ("| CNN +", "| NIN +", "| DNN +", "| ReLU |", "| APL, S =")
+
+
+def test_one_command_makes_the_tables_from_the_stored_results(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["reproduce", "all", "--scale", "lab", "--runs", str(STORED), "--markdown"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == TABLES.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
+def test_pages_show_what_the_command_prints(page: str) -> None:
+    printed = set(TABLES.read_text(encoding="utf-8").splitlines())
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    shown = [line for line in lines if line.startswith(_METHODS)]
+    assert shown, "no results on this page"
+    assert [line for line in shown if line not in printed] == []
+
+
+def test_every_result_says_how_it_came_about() -> None:
+    for line in STORED.read_text(encoding="utf-8").splitlines():
+        result = json.loads(line)
+        assert len(result["commit"]) == 12, "made with uncommitted changes"
+        assert result["seconds"] > 0
+        assert result["settings"]
+        assert {"torch", "torchapl"} <= result["versions"].keys()
