@@ -13,7 +13,16 @@ ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results" / "lab.jsonl"
 TABLES = ROOT / "results" / "lab.md"
 # How rows of results start, as opposed to those of other tables on the pages.
-_METHODS = ("| CNN +", "| NIN +", "| DNN +", "| ReLU |", "| APL, S =")
+_METHODS = (
+    "| CNN +",
+    "| NIN +",
+    "| DNN +",
+    "| ReLU |",
+    "| APL, S =",
+    "| CIFAR-10 CNN |",
+    "| CIFAR-100 CNN |",
+    "| Higgs DNN |",
+)
 
 
 def test_one_command_makes_the_tables_from_the_stored_results(

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
@@ -28,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit code."""
     args = build_parser().parse_args(arguments)
     try:
-        code = int(args.run(args))
+        with warnings.catch_warnings():
+            # A user reads warnings as lines, not as source positions.
+            warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+            code = int(args.run(args))
         sys.stdout.flush()
         return code
     except BrokenPipeError:

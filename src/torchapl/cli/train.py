@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,21 +91,18 @@ def run(args: argparse.Namespace) -> int:
         args.runs, experiment.name, args.scale, args.seed, args.overrides
     )
     try:
-        with warnings.catch_warnings():
-            # A user reads warnings as lines, not as source positions.
-            warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-            result = train(
-                experiment,
-                args.seed,
-                folder,
-                device=args.device,
-                data_root=args.data,
-                overrides=args.overrides,
-                compile=args.compile,
-                checkpoint_seconds=args.checkpoint_seconds,
-                tensorboard=args.tensorboard,
-                reporter=Silent() if args.quiet else on_stderr(),
-            )
+        result = train(
+            experiment,
+            args.seed,
+            folder,
+            device=args.device,
+            data_root=args.data,
+            overrides=args.overrides,
+            compile=args.compile,
+            checkpoint_seconds=args.checkpoint_seconds,
+            tensorboard=args.tensorboard,
+            reporter=Silent() if args.quiet else on_stderr(),
+        )
     except InterruptedRunError as error:
         print(error, file=sys.stderr)
         return 128 + error.signum

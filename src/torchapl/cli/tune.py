@@ -41,6 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Search, then print the best settings."""
+    from torchapl.paper.atomic import write_atomic
     from torchapl.paper.train import InterruptedRunError
     from torchapl.paper.tune import best_settings, open_study, tune
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 128 + error.signum
     settings = best_settings(study)
-    (folder / "best.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    write_atomic(folder / "best.json", (json.dumps(settings, indent=2) + "\n").encode())
     if args.json:
         print(json.dumps({"value": study.best_value, "settings": settings}, indent=2))
     else:

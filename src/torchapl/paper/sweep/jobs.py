@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Experiment, fingerprint, from_dict, override
 from torchapl.paper.experiments import GRID, TABLES, Table, get, scaled
 from torchapl.paper.experiments.costs import ROWS
@@ -87,7 +88,8 @@ def write_results(results: Results, path: Path) -> None:
     """Store the results as JSON lines: small, and enough to make every table again."""
     lines = [json.dumps(run.to_dict(), sort_keys=True) for run in results.values()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
+    # Atomic: the file may hold what no folder has any more.
+    write_atomic(path, ("\n".join(sorted(lines)) + "\n").encode())
 
 
 @dataclass(frozen=True)

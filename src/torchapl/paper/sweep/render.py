@@ -12,11 +12,6 @@ from torchapl.paper.sweep.statistics import BASELINES, Difference, Summary
 _EMPTY = "no runs yet"
 
 
-def _header(baseline: str) -> tuple[str, ...]:
-    difference = f"to {BASELINES[baseline]}, 95 %"
-    return ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
-
-
 def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
     """Return the table's lines as strings, one for each cell that has a run or a failure."""
     lines = []
@@ -25,6 +20,16 @@ def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> lis
             if summary.n or summary.failed:
                 lines.append((title, table.columns[column], *_describe(summary)))
     return lines
+
+
+def _lines(
+    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str
+) -> list[tuple[str, ...]]:
+    """Return header and rows; nothing where there are no rows."""
+    difference = f"to {BASELINES[baseline]}, 95 %"
+    header = ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
+    rows = rows_of(table, summaries)
+    return [header, *rows] if rows else []
 
 
 def _describe(summary: Summary) -> tuple[str, ...]:
@@ -74,11 +79,10 @@ def markdown(
     table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
 ) -> str:
     """Return the table as Markdown."""
-    rows = rows_of(table, summaries)
-    if not rows:
+    lines = _lines(table, summaries, baseline)
+    if not lines:
         return _EMPTY
-    header = _header(baseline)
-    lines = [header, ("---",) * len(header), *rows]
+    lines.insert(1, ("---",) * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -86,10 +90,9 @@ def text(
     table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
 ) -> str:
     """Return the table in aligned columns."""
-    rows = rows_of(table, summaries)
-    if not rows:
+    lines = _lines(table, summaries, baseline)
+    if not lines:
         return _EMPTY
-    lines = [_header(baseline), *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
