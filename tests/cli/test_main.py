@@ -21,6 +21,17 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("error: unknown experiment 'no-such-experiment'")
 
 
+def test_ctrl_c_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchapl.cli.list.run", interrupted)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "stopped by Ctrl-C\n"
+
+
 def test_a_reader_may_stop_reading() -> None:
     program = [sys.executable, "-m", "torchapl.cli", "list"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,7 @@ import pytest
 from torchapl.cli import main
 from torchapl.paper.config import fingerprint, override, to_dict
 from torchapl.paper.experiments import TABLES, get
-from torchapl.paper.runs import RunResult, write_json
+from torchapl.paper.runs import RunResult, locked, write_json
 from torchapl.paper.sweep import Job, Sweep, reproduce
 from torchapl.paper.sweep.jobs import (
     Choice,
@@ -270,6 +275,48 @@ def test_local_pool_names_what_went_wrong(tmp_path: Path) -> None:
     assert "epochs must be a whole number" in str(told[bad])
     assert list(read_results(tmp_path)) == [good]
     assert command(good, tmp_path, Path("data"), "cpu")[-2:] == ["--data", "data"]
+
+
+def test_local_pool_waits_for_a_run_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchapl.paper.sweep.local._RETRY_SECONDS", 0.0)
+    job = Job("atlas-dnn-relu", "smoke", 0)
+    told: list[str | None] = []
+    with ExitStack() as held:
+        held.enter_context(locked(job.folder(tmp_path)))
+
+        class Pool(LocalPool):
+            def _put_off(self, job: Job) -> None:
+                super()._put_off(job)
+                held.close()
+
+        with pytest.warns(UserWarning, match="is in use by another process: waiting for it"):
+            Pool(tmp_path, None, "cpu", workers=1).run([job], lambda _, error: told.append(error))
+    assert told == [None]
+    assert list(read_results(tmp_path)) == [job]
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_stops_its_runs(tmp_path: Path) -> None:
+    arguments = ["reproduce", "table2", "--scale", "lab", "--only", "atlas-dnn-relu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchapl.cli", *arguments, "--runs", tmp_path, "--device", "cpu"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (begun := list(tmp_path.rglob("config.json"))) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "all runs are saved; the same command goes on where they were" in errors
+    assert "Traceback" not in errors
+    # Nobody is at the run any more, and the next command may go on with it.
+    with locked(begun[0].parent):
+        pass
 
 
 def test_dry_run_says_what_and_how_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
 COMMANDS = ("bench", "data", "list", "report", "reproduce", "show", "train", "tune")
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit code."""
     args = build_parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
+        with _unwinding_on_signals(), warnings.catch_warnings():
             # A user reads warnings as lines, not as source positions.
             warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
             code = int(args.run(args))
@@ -39,7 +43,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has seen enough; what is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return 128 + signal.SIGINT
     # What the user can mend says so in one line; anything else shows where it happened.
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _unwinding_on_signals() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal unwind as Ctrl-C does: children are told, partials removed.
+
+    A handler that is there already (nohup ignores SIGHUP) stays; threads may not set any.
+    """
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

@@ -27,6 +27,7 @@ EXAMPLES = """examples:
   torchapl reproduce table2 --ray auto             on a Ray cluster, runs on shared storage
 
 A finished run is never repeated, an interrupted one goes on where it was, a failed one is shown.
+Started twice on the same --runs, also from other machines, the command shares the work.
 Learning rates (at lab scale), slopes and numbers of hinges are chosen on held-out training rows.
 """
 
@@ -99,7 +100,11 @@ def run(args: argparse.Namespace) -> int:
     broken: dict[Job, str] = {}
     # A file holds results alone: there is nothing to run.
     if not args.runs.is_file():
-        broken = reproduce(tables, sweep, args.runs, _pool(args), progress=_progress)
+        try:
+            broken = reproduce(tables, sweep, args.runs, _pool(args), progress=_progress)
+        except (KeyboardInterrupt, SystemExit):
+            print("all runs are saved; the same command goes on where they were", file=sys.stderr)
+            raise
     results = read_results(args.runs)
     if args.store is not None:
         write_results(results, args.store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ EXAMPLES = """examples:
 
 Interrupted in any way, a run goes on where it was when the command is repeated.
 Exit codes: 0 finished, 1 failed (diverged), 2 wrong use or a file that
-cannot be written, 130 Ctrl-C, 143 SIGTERM.
+cannot be written, 75 another process is at this run, 130 Ctrl-C, 143 SIGTERM.
 """
 
 
@@ -82,7 +83,7 @@ def chosen_experiment(args: argparse.Namespace) -> Experiment:
 
 def run(args: argparse.Namespace) -> int:
     """Train, print the result, and return the exit code."""
-    from torchapl.paper.runs import run_folder
+    from torchapl.paper.runs import RunLockedError, run_folder
     from torchapl.paper.train import InterruptedRunError, train
     from torchapl.paper.train.progress import Silent, on_stderr
 
@@ -106,6 +107,9 @@ def run(args: argparse.Namespace) -> int:
     except InterruptedRunError as error:
         print(error, file=sys.stderr)
         return 128 + error.signum
+    except RunLockedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return os.EX_TEMPFAIL
     _print(result, folder, as_json=args.json)
     return 0 if result.status == "finished" else 1
 

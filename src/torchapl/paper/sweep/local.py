@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torchapl.paper.sweep.jobs import Job
 # Exit codes of `torchapl train` after which there is a result: finished, and failed (diverged).
 _HAS_RESULT = (0, 1)
 _POLL_SECONDS = 0.2
+_RETRY_SECONDS = 20.0
 
 # Called with a job and an error message, None when the job has a result.
 Done = Callable[[Job, str | None], None]
@@ -46,16 +48,28 @@ class LocalPool:
         self.root, self.data, self.device, self.workers = root, data, device, workers
         self.running: dict[Job, subprocess.Popen[bytes]] = {}
         self.gpus: dict[Job, int] = {}
+        # When a job that another process was at may be tried again.
+        self.retry: dict[Job, float] = {}
 
     def run(self, jobs: Sequence[Job], done: Done) -> None:
-        """Run all jobs and tell ``done`` about each; on an exception the children save and end."""
-        waiting = list(reversed(jobs))
+        """Run all jobs and tell ``done`` about each; on an exception the children save and end.
+
+        A job that another process is at, of a second sweep or of one that was killed, is awaited.
+        """
+        waiting = list(jobs)
         try:
             while waiting or self.running:
-                while waiting and len(self.running) < self.workers:
-                    self._start(waiting.pop())
+                now = time.monotonic()
+                ready = [job for job in waiting if self.retry.get(job, now) <= now]
+                for job in ready[: self.workers - len(self.running)]:
+                    waiting.remove(job)
+                    self._start(job)
                 for job, code, message in list(self._ended()):
-                    done(job, None if code in _HAS_RESULT else message)
+                    if code == os.EX_TEMPFAIL:
+                        self._put_off(job)
+                        waiting.append(job)
+                    else:
+                        done(job, None if code in _HAS_RESULT else message)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._stop()
@@ -76,6 +90,12 @@ class LocalPool:
                 # Ctrl-C reaches this process alone, which then asks the children to save.
                 start_new_session=True,
             )
+
+    def _put_off(self, job: Job) -> None:
+        if job not in self.retry:
+            folder = job.folder(self.root)
+            warnings.warn(f"{folder} is in use by another process: waiting for it", stacklevel=3)
+        self.retry[job] = time.monotonic() + _RETRY_SECONDS
 
     def _idle_gpu(self, job: Job) -> int:
         """Return the GPU with the fewest runs, and remember that it has one more."""
