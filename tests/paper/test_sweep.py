@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from torchapl.cli import main
-from torchapl.paper.config import fingerprint, override, to_dict
+from torchapl.paper.config import Experiment, Json, fingerprint, override, to_dict
 from torchapl.paper.experiments import TABLES, get
 from torchapl.paper.runs import RunResult, locked, write_json
 from torchapl.paper.sweep import Job, Sweep, reproduce
@@ -153,12 +153,13 @@ def test_results_of_other_settings_do_not_count(tmp_path: Path) -> None:
     job = Job("cifar10-cnn-relu", "smoke", 0)
     run_all(tmp_path, FakePool(tmp_path), job.experiment, scale="smoke")
     config = job.folder(tmp_path) / "config.json"
-    write_json(config, {"experiment": to_dict(job.settings())})
+    facts: dict[str, Json] = {"seed": 0, "overrides": []}
+    write_json(config, facts | {"experiment": to_dict(job.settings())})
     stored = tmp_path / "smoke.jsonl"
     write_results(read_results(tmp_path), stored)
     assert job in read_results(stored)
     # As if the recipe had been another one when the run was made.
-    write_json(config, {"experiment": to_dict(override(job.settings(), "epochs=7"))})
+    write_json(config, facts | {"experiment": to_dict(override(job.settings(), "epochs=7"))})
     with pytest.warns(UserWarning, match="1 of 3 results .* made with other settings"):
         assert job not in read_results(tmp_path)
     lines = stored.read_text().replace(fingerprint(job.settings()), "0" * 12)
@@ -349,3 +350,34 @@ def test_workers_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.Monkey
         given.append(pool._idle_gpu(job))
         pool.running[job] = None  # type: ignore[assignment]
     assert given == [0, 1, 0]
+
+
+def test_a_run_of_ones_own_experiment_is_no_obstacle(tmp_path: Path) -> None:
+    own = Job("mine", "paper", 0)
+    own.folder(tmp_path).mkdir(parents=True)
+    settings = to_dict(Experiment("mine", net="nin"))
+    config: dict[str, Json] = {"experiment": settings, "seed": 0, "overrides": []}
+    write_json(own.folder(tmp_path) / "config.json", config)
+    result = RunResult("mine", "paper", 0, "finished", {"test_error": 3.0})
+    write_json(own.folder(tmp_path) / "result.json", result.to_dict())
+    assert list(read_results(tmp_path)) == [own]
+    write_results(read_results(tmp_path), tmp_path / "stored.jsonl")
+    assert list(read_results(tmp_path / "stored.jsonl")) == [own]
+
+
+@pytest.mark.parametrize("text", ["hello", '{"a": 1}', "[1]"])
+def test_a_file_of_something_else_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "notes").write_text(text)
+    assert main(["reproduce", "table3", "--runs", str(tmp_path / "notes")]) == 2
+    assert "notes is not a file of stored results" in capsys.readouterr().err
+
+
+def test_a_baseline_without_error_leaves_nothing_to_reduce() -> None:
+    found = paired_difference({0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0})
+    assert found is not None
+    assert (found.mean, found.relative_reduction) == (2.0, None)
+    perfect = paired_difference({0: 0.5, 1: 0.5}, {0: 1.0, 1: 1.0}, higher_is_better=True)
+    assert perfect is not None
+    assert perfect.relative_reduction is None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from torchapl.paper.atomic import WriteError, remove_partials, write_atomic
-from torchapl.paper.config import Json
+from torchapl.paper.config import Experiment, Json, from_dict
 
 _PACKAGES = ("torchapl", "torch", "numpy", "safetensors", "scikit-learn")
 # result.json keeps the numbers beside the facts; these prefixes tell them apart.
@@ -169,18 +169,57 @@ def environment(device: torch.device, compile: str) -> dict[str, Json]:
 
 def _commit() -> str | None:
     """Return the commit of this source tree, marked if changed; None outside a checkout."""
-    source = Path(__file__).parent
+    # Installed into an environment inside somebody's own repository, it is not of their commit.
+    if not _git("ls-files", "--", Path(__file__).name):
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
+
+
+def _git(*arguments: str) -> str:
+    """Return what git says about the folder of this file; nothing where it cannot."""
     try:
-        head = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=source,
+        answer = subprocess.run(
+            ["git", *arguments],
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip()
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run was begun with, as config.json holds it."""
+
+    experiment: Experiment
+    seed: int
+    overrides: tuple[str, ...]
+    # Versions, device and so on.
+    environment: Mapping[str, Json]
+
+
+def read_config(folder: Path) -> RunConfig | None:
+    """Return what the run was begun with, or None where there is no config.json.
+
+    Raises:
+        ValueError: If config.json is damaged, or of a version with other settings.
+    """
+    path = folder / "config.json"
+    if not path.exists():
         return None
-    return head.stdout.strip() or None
+    try:
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        return RunConfig(
+            from_dict(content.pop("experiment")),
+            int(content.pop("seed")),
+            tuple(content.pop("overrides")),
+            content,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not the configuration of a run: {error!r}") from error
 
 
 def read_result(folder: Path) -> RunResult | None:
@@ -194,8 +233,8 @@ def read_result(folder: Path) -> RunResult | None:
         return None
     try:
         return result_from_dict(json.loads(path.read_text(encoding="utf-8")), folder)
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not the result of a run: {error}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not the result of a run: {error!r}") from error
 
 
 def result_from_dict(content: Mapping[str, Any], folder: Path | None = None) -> RunResult:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from matplotlib.figure import Figure
 
 from torchapl.paper.report import figures
-from torchapl.paper.report.curves import RunCurves, spread
+from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.gallery import write_figures
 
 
@@ -133,3 +135,29 @@ def test_gallery_writes_every_figure_that_the_runs_allow(runs: Path, tmp_path: P
     for path in written:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_curves_of_an_unfinished_run_stand_beside_their_own_start(tmp_path: Path) -> None:
+    # As training stores a large layer: all units at the start, evenly spaced ones afterwards.
+    mark = torch.arange(12.0).reshape(1, 3, 2, 2)
+    tensors = {f"initial/act/{kind}": mark.clone() for kind in ("slope", "offset")}
+    tensors |= {
+        f"epoch_0001/act/{kind}": mark.flatten(1)[:, ::2].clone() for kind in ("slope", "offset")
+    }
+    safetensors.torch.save_file(tensors, tmp_path / "curves.safetensors")
+    figure = figures.initial_and_learned(RunCurves(tmp_path), units=3)
+    assert [axes.get_title() for axes in figure.axes] == [f"act, unit {n}" for n in (0, 4, 8)]
+    for axes in figure.axes:
+        start, end = drawn(axes)
+        assert start == end
+    for axes in figures.movement(RunCurves(tmp_path)).axes:
+        points = axes.get_lines()[0]
+        assert list(points.get_xdata()) == list(points.get_ydata())
+
+
+def test_layers_of_few_units_leave_no_empty_panels(events: RunCurves) -> None:
+    name, layer = next(iter(events.learned.items()))
+    few = {name: Layer(name, layer.slope[:, :2], layer.offset[:, :2])}
+    events = copy.copy(events)
+    events.moments = {"initial": few, "learned": few}
+    assert len(figures.initial_and_learned(events).axes) == 2

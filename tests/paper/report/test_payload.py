@@ -11,15 +11,16 @@ import pytest
 import safetensors.torch
 import torch
 
+from torchapl.paper.config import Json
 from torchapl.paper.experiments import TABLES
 from torchapl.paper.metrics import asimov_significance
 from torchapl.paper.report.classes import curve_classes
 from torchapl.paper.report.events import cut_significances, roc
 from torchapl.paper.report.explorer import explorer
-from torchapl.paper.report.folders import find_runs
+from torchapl.paper.report.folders import Run, find_runs
 from torchapl.paper.report.html import render
-from torchapl.paper.report.payload import build_payload
-from torchapl.paper.runs import RunResult, write_json
+from torchapl.paper.report.payload import _learning_within, build_payload
+from torchapl.paper.runs import RunResult, run_folder, write_json
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.jobs import read_results
 from torchapl.paper.sweep.statistics import summarise
@@ -222,3 +223,27 @@ def test_a_damaged_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the configuration of a run"):
         find_runs(tmp_path)
+
+
+def test_seeds_may_be_dates(tmp_path: Path) -> None:
+    for seed in (20240601, 20240602):
+        result = RunResult("cifar10-cnn-relu", "smoke", seed, "finished", {"test_error": 20.0})
+        folder = run_folder(tmp_path, result.experiment, "smoke", seed)
+        folder.mkdir(parents=True)
+        write_json(folder / "result.json", result.to_dict())
+    tables: Any = build_payload(tmp_path)["tables"]
+    assert [table["rows"][0][2] for table in tables] == ["2", "2"]
+
+
+def test_tables_that_fill_the_budget_leave_curves_and_epochs_out(runs: Path) -> None:
+    assert build_payload(runs, budget=1000)["curves"] == []
+    lines = [{"epoch": epoch, "test_error": 20.0} for epoch in range(1, 101)]
+
+    class Recorded(Run):
+        def lines(self) -> list[dict[str, Json]]:
+            return lines  # type: ignore[return-value]
+
+    groups = {name: [Recorded(name, "lab", 0, (), None, None)] for name in ("a", "b")}
+    learned: Any = _learning_within(groups, 500)
+    kept = learned[0]["metrics"]["test_error"]
+    assert (len(kept), kept[-1][0]) == (10, 100)

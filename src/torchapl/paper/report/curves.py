@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,19 @@ class RunCurves:
     def initial(self) -> dict[str, Layer]:
         """The curves at the start."""
         return self.moments["initial"]
+
+    def start_of(self, layer: Layer) -> tuple[Layer, Tensor]:
+        """Return the initial curves of a layer's units, and the units' numbers in the whole layer.
+
+        Snapshots of large layers, all that an unfinished run has, hold evenly spaced units.
+        """
+        whole = self.initial[layer.name]
+        count, stored = math.prod(whole.unit_shape), math.prod(layer.unit_shape)
+        numbers = torch.arange(stored) * count // stored
+        if stored == count:
+            return whole, numbers
+        slope, offset = (values.flatten(1)[:, numbers] for values in (whole.slope, whole.offset))
+        return Layer(layer.name, slope, offset), numbers
 
     @property
     def epochs(self) -> list[str]:

@@ -22,9 +22,9 @@ from torchapl.paper.metrics import (
 from torchapl.paper.report.explorer import short
 from torchapl.paper.report.folders import Run
 
-_THRESHOLDS = torch.linspace(0.0, 0.99, 100)
+THRESHOLDS = torch.linspace(0.0, 0.99, 100)
 # Dense where classifiers differ, at small rates.
-_RATES = torch.linspace(0.0, 1.0, 101) ** 2
+RATES = torch.linspace(0.0, 1.0, 101) ** 2
 
 
 def read_scores(run: Run) -> tuple[Tensor, Tensor]:
@@ -87,17 +87,17 @@ def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
         tables = [read_scores(run) for run in runs if run.has("scores.safetensors")]
         if not tables:
             continue
-        curves = torch.stack([roc(*table, _RATES) for table in tables])
-        cuts = torch.tensor([cut_significances(*table, _THRESHOLDS) for table in tables])
+        curves = torch.stack([roc(*table, RATES) for table in tables])
+        cuts = torch.tensor([cut_significances(*table, THRESHOLDS) for table in tables])
         areas = torch.tensor([auc(*table) for table in tables], dtype=torch.float64)
         found.append(
             {
                 "name": name,
                 "n": len(tables),
                 "auc": short(float(areas.mean())),
-                "rates": _shortened(_RATES),
+                "rates": _shortened(RATES),
                 "roc": _shortened(curves.mean(0)),
-                "thresholds": _shortened(_THRESHOLDS),
+                "thresholds": _shortened(THRESHOLDS),
                 "significance": _shortened(cuts.mean(0)),
                 "significance_std": _shortened(cuts.std(0, correction=0)),
             }

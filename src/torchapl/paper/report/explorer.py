@@ -79,7 +79,8 @@ def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
         ]
         if sum(size(run, units, moments) for run in chosen) <= budget:
             break
-    while sum(size(run, units, moments) for run in chosen) > budget:
+    # Tables of very many runs may leave no room at all.
+    while chosen and sum(size(run, units, moments) for run in chosen) > budget:
         chosen.pop()
     order = {id(run): index for index, run in enumerate(runs)}
     kept = Kept(units, moments, len(chosen), len(recorded))

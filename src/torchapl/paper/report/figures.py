@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchapl.paper.report.curves import Layer, RunCurves, spread
+from torchapl.paper.report.events import RATES, THRESHOLDS, cut_significances, roc
 from torchapl.plotting import ACCENT, GREY, LINE
 
 COLOURS = (LINE, ACCENT, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -62,15 +63,21 @@ def sample_curves(layer: Layer) -> Figure:
 
 def initial_and_learned(curves: RunCurves, *, units: int = 5) -> Figure:
     """Draw sample neurons of every layer: initial dashed, learned solid (Figures 2 and 3)."""
-    layers = list(curves.learned)
+    layers = curves.learned
     figure = panels(len(layers) * units, columns=units)
-    for row, name in enumerate(layers):
-        start, end = (moment[name].values(_X) for moment in (curves.initial, curves.learned))
-        for column, unit in enumerate(spread(len(end), units).tolist()):
-            axes = figure.axes[row * units + column]
+    rest = list(figure.axes)
+    for name, layer in layers.items():
+        row, rest = rest[:units], rest[units:]
+        first, numbers = curves.start_of(layer)
+        start, end = first.values(_X), layer.values(_X)
+        few = spread(len(end), units).tolist()
+        for axes, unit in zip(row, few, strict=False):
             axes.plot(_X, start[unit], color=GREY, linestyle="--", linewidth=1)
             axes.plot(_X, end[unit], color=LINE)
-            axes.set_title(f"{name}, unit {unit}", fontsize=7)
+            axes.set_title(f"{name}, unit {int(numbers[unit])}", fontsize=7)
+        # A layer may have fewer units than there are panels.
+        for axes in row[len(few) :]:
+            axes.remove()
     return figure
 
 
@@ -114,14 +121,13 @@ def grouped(curves: RunCurves) -> Figure:
 
 def movement(curves: RunCurves, *, units: int = 200) -> Figure:
     """Draw how hinges and slopes move: start against end, with the mean path over the epochs."""
-    layers = list(curves.learned)
+    layers = curves.learned
     figure = panels(2 * len(layers), columns=2, width=3.4)
-    for row, name in enumerate(layers):
+    for row, (name, layer) in enumerate(layers.items()):
+        first, _ = curves.start_of(layer)
         for column, kind in enumerate(("slope", "offset")):
             axes = figure.axes[2 * row + column]
-            start, end = (
-                getattr(moment[name], kind).flatten() for moment in (curves.initial, curves.learned)
-            )
+            start, end = (getattr(moment, kind).flatten() for moment in (first, layer))
             few = spread(len(end), units)
             axes.plot(start[few], end[few], ".", color=LINE, alpha=0.4, markersize=3)
             low, high = float(start.min()), float(start.max())
@@ -241,29 +247,16 @@ def classifier(scores: dict[str, tuple[Tensor, Tensor]]) -> Figure:
     Args:
         scores: For each name, the test rows' scores in [0, 1] and labels.
     """
-    from torchapl.paper.metrics import asimov_significance
-
     figure = panels(2, width=3.6, height=3.2)
-    roc, cuts = figure.axes
-    for index, (name, (score, label)) in enumerate(scores.items()):
+    left, cuts = figure.axes
+    for index, (name, table) in enumerate(scores.items()):
         colour = COLOURS[index % len(COLOURS)]
-        signal = label[score.argsort(descending=True)].double()
-        passed, fooled = signal.cumsum(0), (1 - signal).cumsum(0)
-        few = spread(len(signal), 500)
-        efficiency, rejection = passed / passed[-1], fooled / fooled[-1]
-        roc.plot(rejection[few], efficiency[few], color=colour, label=name)
-        thresholds = torch.linspace(0.0, 0.99, 100)
-        values = []
-        for threshold in thresholds.tolist():
-            kept = score >= threshold
-            s = 100.0 * float((kept & (label == 1)).sum() / (label == 1).sum())
-            b = 5000.0 * float((kept & (label == 0)).sum() / (label == 0).sum())
-            values.append(asimov_significance(s, b, 0.05 * b) if b > 0 else math.nan)
-        cuts.plot(thresholds, values, color=colour)
-    roc.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=0.8)
-    roc.set_xlabel("background accepted")
-    roc.set_ylabel("signal accepted")
-    roc.legend(fontsize=7)
+        left.plot(RATES, roc(*table, RATES), color=colour, label=name)
+        cuts.plot(THRESHOLDS, cut_significances(*table, THRESHOLDS), color=colour)
+    left.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=0.8)
+    left.set_xlabel("background accepted")
+    left.set_ylabel("signal accepted")
+    left.legend(fontsize=7)
     cuts.set_xlabel("threshold on the score")
     cuts.set_ylabel("expected significance, sigma")
     return figure

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchapl.paper.config import Json
-from torchapl.paper.runs import RunResult, read_lines, read_result
+from torchapl.paper.runs import RunResult, read_config, read_lines, read_result
 from torchapl.paper.sweep.jobs import read_results
 
 
@@ -59,10 +58,12 @@ def find_runs(source: Path) -> list[Run]:
     if not source.exists():
         raise FileNotFoundError(f"no folder of runs at {source}")
     if source.is_file():
-        runs = [_of_result(result) for result in _stored(source)]
+        runs = [_of_result(result) for result in read_results(source).values()]
     else:
         files = (*source.glob("**/config.json"), *source.glob("**/result.json"))
-        runs = [_read(folder) for folder in {path.parent for path in files}]
+        found = (_read(folder) for folder in {path.parent for path in files})
+        # None: removed since it was found.
+        runs = [run for run in found if run is not None]
     if not runs:
         raise ValueError(
             f"no runs in {source}: `torchapl train EXPERIMENT --runs {source}` makes one"
@@ -70,33 +71,18 @@ def find_runs(source: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.experiment, run.overrides, run.scale, run.seed))
 
 
-def _stored(source: Path) -> list[RunResult]:
-    try:
-        return list(read_results(source).values())
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{source} is not a file of stored results: {error}") from error
-
-
 def _of_result(result: RunResult) -> Run:
     overrides = tuple(sorted(result.overrides))
     return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder)
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> Run | None:
     result = read_result(folder)
     if result is not None:
         return _of_result(result)
-    path = folder / "config.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        experiment = content["experiment"]
-        return Run(
-            experiment["name"],
-            experiment["scale"],
-            int(content["seed"]),
-            tuple(sorted(content["overrides"])),
-            None,
-            folder,
-        )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not the configuration of a run: {error}") from error
+    config = read_config(folder)
+    if config is None:
+        return None
+    overrides = tuple(sorted(config.overrides))
+    name, scale = config.experiment.name, config.experiment.scale
+    return Run(name, scale, config.seed, overrides, None, folder)

@@ -35,7 +35,7 @@ _LINES = len(figures.COLOURS)
 def write_figures(source: Path, folder: Path) -> list[Path]:
     """Write every figure that the runs below ``source`` allow, as PDF and PNG.
 
-    Curves are drawn for the first seed of every setting.
+    Curves and scores are drawn for the first seed of every setting that has them.
 
     Returns:
         The pictures' paths.
@@ -59,11 +59,11 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
                     keep(draw(curves), name, kind)
     _learning(groups, keep)
     _hinges(runs, keep)
-    scores = {
-        name: read_scores(group[0])
+    first = {
+        name: next((run for run in group if run.has("scores.safetensors")), None)
         for name, group in groups.items()
-        if group[0].has("scores.safetensors")
     }
+    scores = {name: read_scores(run) for name, run in first.items() if run is not None}
     if scores:
         keep(figures.classifier(dict(list(scores.items())[:_LINES])), "classifier")
     return written

@@ -30,7 +30,7 @@ LEARNING = (
     "valid_auc",
     "test_significance_histogram",
 )
-_EPOCHS = 80
+_EPOCHS, _FEWEST_EPOCHS = 80, 10
 # Beyond this many settings, those that only served a choice are not drawn.
 _MANY = 40
 
@@ -59,7 +59,7 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
         "tables": paper_tables(runs),
         "settings": settings_table(groups),
         "runs": runs_table(runs),
-        "learning": [learning(name, group) for name, group in shown.items()],
+        "learning": _learning_within(shown, budget // 2),
         "classifiers": classifiers(shown),
     }
     used = len(json.dumps(payload))
@@ -84,24 +84,34 @@ def tables_of(payload: Mapping[str, Json]) -> dict[str, Json]:
     return {key: payload[key] for key in ("tables", "settings", "runs")}
 
 
-def learning(name: str, runs: Sequence[Run]) -> Json:
+def _learning_within(groups: Mapping[str, Sequence[Run]], budget: int) -> list[Json]:
+    """Return the learning curves of all settings, of fewer epochs where they take too much room."""
+    epochs = _EPOCHS
+    while True:
+        found = [learning(name, group, epochs) for name, group in groups.items()]
+        if len(json.dumps(found)) <= budget or epochs <= _FEWEST_EPOCHS:
+            return found
+        epochs //= 2
+
+
+def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
     """Return mean and deviation of every number over the epochs of a setting's runs.
 
-    An epoch counts the runs that have reached it; where there are many, 80 epochs are kept.
+    An epoch counts the runs that have reached it; where there are many, ``at_most`` are kept.
     """
-    lines = [run.lines() for run in runs]
-    epochs = sorted({int(str(line["epoch"])) for run in lines for line in run})
+    lines: dict[int, list[dict[str, Json]]] = {}
+    for run in runs:
+        for line in run.lines():
+            lines.setdefault(int(str(line["epoch"])), []).append(line)
+    epochs = sorted(lines)
     # Counted from the end, so that the last epoch is always there.
-    kept = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), _EPOCHS))
+    kept = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), at_most))
     metrics: dict[str, Json] = {}
     for metric in LEARNING:
         points: list[Json] = []
         for epoch in kept:
             values = [
-                float(str(line[metric]))
-                for run in lines
-                for line in run
-                if line["epoch"] == epoch and line.get(metric) is not None
+                float(str(line[metric])) for line in lines[epoch] if line.get(metric) is not None
             ]
             # Of a run that diverged, the epochs before.
             values = [value for value in values if math.isfinite(value)]

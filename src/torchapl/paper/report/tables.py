@@ -45,8 +45,10 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
         Sweep(scale='lab', seeds=4, selection_seeds=0)
     """
     seeds = [run.seed for run in runs if run.scale == scale and not run.selects]
-    chosen = [run.seed for run in runs if run.scale == scale and run.selects]
-    return Sweep(scale, max(seeds, default=0) + 1, max(chosen, default=-1) + 1)
+    chosen = {run.seed for run in runs if run.scale == scale and run.selects}
+    # Candidates are compared over seeds 0 to n - 1; one of another seed is somebody's own run.
+    selection = next(seed for seed in range(len(chosen) + 1) if seed not in chosen)
+    return Sweep(scale, max(seeds, default=0) + 1, selection)
 
 
 def paper_tables(runs: Sequence[Run]) -> list[Json]:

@@ -15,7 +15,7 @@ from torchapl.paper.sweep.jobs import Job, Results, ensemble_job
 
 
 def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResult | None:
-    """Return, and store below ``root``, the ensemble of these runs; None if one is missing.
+    """Return, and store below ``root``, the ensemble of these runs; None if one lacks scores.
 
     Args:
         jobs: The members; all of one experiment.
@@ -25,9 +25,10 @@ def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResul
     runs = [results.get(job) for job in jobs]
     tables = []
     for run in runs:
-        if run is None or run.folder is None or run.status == "failed":
+        path = None if run is None or run.folder is None else run.folder / "scores.safetensors"
+        if path is None or not path.exists():
             return None
-        tables.append(safetensors.torch.load_file(run.folder / "scores.safetensors"))
+        tables.append(safetensors.torch.load_file(path))
     scores = torch.stack([table["scores"] for table in tables]).mean(0)
     labels = tables[0]["labels"]
     job = ensemble_job(jobs[0], len(jobs))

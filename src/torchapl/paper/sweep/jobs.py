@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchapl.paper.atomic import write_atomic
-from torchapl.paper.config import Experiment, fingerprint, from_dict, override
-from torchapl.paper.experiments import GRID, TABLES, Table, get, scaled
+from torchapl.paper.config import Experiment, fingerprint, override
+from torchapl.paper.experiments import EXPERIMENTS, GRID, SCALES, TABLES, Table, get, scaled
 from torchapl.paper.experiments.costs import ROWS
-from torchapl.paper.runs import RunResult, load_runs, result_from_dict, run_folder
+from torchapl.paper.runs import RunResult, load_runs, read_config, result_from_dict, run_folder
 
 # Part of the training rows that is held out while something is chosen.
 _VALIDATION_SHARE = 0.1
@@ -52,11 +52,8 @@ def read_results(source: Path) -> dict[Job, RunResult]:
 
     Runs that were trained with other settings than their experiment has today do not count.
     """
-    if source.is_file():
-        lines = source.read_text(encoding="utf-8").splitlines()
-        runs = [result_from_dict(json.loads(line)) for line in lines]
-    else:
-        runs = [_with_fingerprint(run) for run in load_runs(source)]
+    is_file = source.is_file()
+    runs = _stored(source) if is_file else [_with_fingerprint(run) for run in load_runs(source)]
     found = {
         Job(run.experiment, run.scale, run.seed, tuple(sorted(run.overrides))): run for run in runs
     }
@@ -70,18 +67,28 @@ def read_results(source: Path) -> dict[Job, RunResult]:
     return {job: run for job, run in found.items() if job not in stale}
 
 
+def _stored(source: Path) -> list[RunResult]:
+    try:
+        lines = source.read_text(encoding="utf-8").splitlines()
+        return [result_from_dict(json.loads(line)) for line in lines]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{source} is not a file of stored results: {error!r}") from error
+
+
 def _with_fingerprint(run: RunResult) -> RunResult:
-    config = run.folder / "config.json" if run.folder is not None else None
-    if config is None or not config.exists():
+    config = read_config(run.folder) if run.folder is not None else None
+    if config is None:
         return run
-    experiment = from_dict(json.loads(config.read_text(encoding="utf-8"))["experiment"])
-    return replace(run, environment={**run.environment, _SETTINGS: fingerprint(experiment)})
+    return replace(run, environment={**run.environment, _SETTINGS: fingerprint(config.experiment)})
 
 
 def _is_stale(job: Job, run: RunResult) -> bool:
-    # An ensemble has none: it is made of runs that do.
+    # An ensemble has none: it is made of runs that do. A run of somebody's own experiment has no
+    # settings here to compare with, and fills no table.
     known = run.environment.get(_SETTINGS)
-    return known is not None and known != fingerprint(job.settings())
+    if known is None or job.experiment not in EXPERIMENTS or job.scale not in SCALES:
+        return False
+    return known != fingerprint(job.settings())
 
 
 def write_results(results: Results, path: Path) -> None:
@@ -183,6 +190,21 @@ class Sweep:
         """Return the runs that count, on all training rows, with what was chosen."""
         overrides = tuple(sorted(self._effective(experiment, _winners(made))))
         return [Job(experiment, self.scale, seed, overrides) for seed in range(seeds)]
+
+    def final_runs(
+        self, experiment: str, made: Sequence[Choice], results: Results
+    ) -> dict[int, RunResult]:
+        """Return those of the runs that count which have a result, by seed, in order."""
+        overrides = self.final_jobs(experiment, made, 1)[0].overrides
+        # Not by way of all jobs: seeds may be large, such as dates.
+        found = {
+            job.seed: run
+            for job, run in results.items()
+            if job.experiment == experiment
+            and (job.scale, job.overrides) == (self.scale, overrides)
+            and 0 <= job.seed < self.seeds
+        }
+        return dict(sorted(found.items()))
 
     def next_jobs(
         self, experiment: str, results: Results, *, choose: bool = True, members: int = 1

@@ -111,7 +111,9 @@ class LocalPool:
             code = process.poll()
             if code is not None:
                 del self.running[job]
-                lines = self._log(job).read_text(encoding="utf-8").strip().splitlines()
+                # A child of another locale may write what is no UTF-8.
+                log = self._log(job).read_text(encoding="utf-8", errors="replace")
+                lines = log.strip().splitlines()
                 yield job, code, lines[-1] if lines else f"exit code {code}"
 
     def _stop(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torchapl.paper.config import Published
 from torchapl.paper.experiments import Cell, Table
+from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.jobs import (
     Choice,
-    Job,
     Results,
     Sweep,
     chooses_settings,
@@ -40,7 +40,8 @@ class Difference:
     n: int
     mean: float
     half_width: float
-    # Part of the baseline's error (or of its 1 - AUC) that is gone; None for a significance.
+    # Part of the baseline's error (or of its 1 - AUC) that is gone; None for a significance, or
+    # where the baseline has none.
     relative_reduction: float | None
 
 
@@ -102,10 +103,11 @@ def _cell(
     cell: Cell, sweep: Sweep, results: Results, metric: str | None, baseline: str, *, choose: bool
 ) -> Summary:
     made, missing = sweep.choices(cell.experiment, results, choose=choose)
-    jobs = [] if missing else sweep.final_jobs(cell.experiment, made, sweep.seeds)
-    if cell.kind == "ensemble" and jobs:
-        jobs = [ensemble_job(jobs[0], cell.members)]
-    values, failed, name = _values(cell, jobs, results, metric)
+    runs = {} if missing else sweep.final_runs(cell.experiment, made, results)
+    if cell.kind == "ensemble" and not missing:
+        job = ensemble_job(sweep.final_jobs(cell.experiment, made, 1)[0], cell.members)
+        runs = {job.seed: results[job]} if job in results else {}
+    values, failed, name = _values(cell, runs, metric)
     return Summary(
         cell.experiment,
         name,
@@ -118,11 +120,10 @@ def _cell(
 
 
 def _values(
-    cell: Cell, jobs: Sequence[Job], results: Results, metric: str | None
+    cell: Cell, runs: Mapping[int, RunResult], metric: str | None
 ) -> tuple[dict[int, float], int, str]:
-    done = {job.seed: results[job] for job in jobs if job in results}
-    failed = sum(run.status == "failed" for run in done.values())
-    finished = {seed: run for seed, run in done.items() if run.status == "finished"}
+    failed = sum(run.status == "failed" for run in runs.values())
+    finished = {seed: run for seed, run in runs.items() if run.status == "finished"}
     name = metric or _metric_of(cell.experiment)
     if cell.kind == "replaced":
         name = f"replaced_{name}"
@@ -175,8 +176,8 @@ def _paired(
     if other == cell.experiment or cell.kind != "run":
         return None
     made, missing = sweep.choices(other, results, choose=choose)
-    jobs = [] if missing else sweep.final_jobs(other, made, sweep.seeds)
-    others, _, _ = _values(Cell(other), jobs, results, metric)
+    runs = {} if missing else sweep.final_runs(other, made, results)
+    others, _, _ = _values(Cell(other), runs, metric)
     found = paired_difference(values, others, higher_is_better=metric.endswith("auc"))
     if found is not None and "significance" in metric:
         return replace(found, relative_reduction=None)
@@ -203,5 +204,7 @@ def paired_difference(
     error = statistics.stdev(differences) / math.sqrt(len(seeds))
     half_width = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(seeds) - 1)) * error
     reference = statistics.fmean(baseline[seed] for seed in seeds)
-    reduction = mean / (1 - reference) if higher_is_better else -mean / reference
+    left, gone = (1 - reference, mean) if higher_is_better else (reference, -mean)
+    # Of a baseline without error nothing can go.
+    reduction = gone / left if left > 0 else None
     return Difference(len(seeds), mean, half_width, reduction)

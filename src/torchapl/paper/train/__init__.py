@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,12 +9,13 @@ from pathlib import Path
 
 import torch
 
-from torchapl.paper.config import Experiment, Json, differences, from_dict, to_dict
+from torchapl.paper.config import Experiment, Json, differences, to_dict
 from torchapl.paper.runs import (
     RunLockedError,
     RunResult,
     environment,
     locked,
+    read_config,
     read_result,
     write_json,
 )
@@ -68,6 +68,8 @@ def train(
         ValueError: If the folder holds a run of other settings.
     """
     folder = Path(folder)
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must fit 64 bits, got {seed}")
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
         check_compile(compile, chosen)
@@ -97,12 +99,11 @@ def train(
 
 def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
     """Return the result if there is one already; refuse a folder of another run."""
-    path = folder / "config.json"
-    if path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        changed = differences(from_dict(stored["experiment"]), experiment)
-        if stored["seed"] != seed:
-            changed["seed"] = (stored["seed"], seed)
+    stored = read_config(folder)
+    if stored is not None:
+        changed = differences(stored.experiment, experiment)
+        if stored.seed != seed:
+            changed["seed"] = (stored.seed, seed)
         if changed:
             what = ", ".join(f"{key}={old} (now {new})" for key, (old, new) in changed.items())
             raise ValueError(
@@ -118,10 +119,10 @@ def _write_config(
     overrides: Sequence[str],
     now: dict[str, Json],
 ) -> None:
-    path = folder / "config.json"
-    if path.exists():
+    stored = read_config(folder)
+    if stored is not None:
         # Runs begun before there was a choice were not compiled.
-        before = {"compile": "none"} | json.loads(path.read_text(encoding="utf-8"))
+        before = {"compile": "none", **stored.environment}
         for key in ("versions", "device", "hardware", "threads", "compile"):
             if before.get(key) != now[key]:
                 warnings.warn(
@@ -136,4 +137,4 @@ def _write_config(
         "seed": seed,
         "overrides": list(overrides),
     }
-    write_json(path, settings | now)
+    write_json(folder / "config.json", settings | now)
