@@ -81,7 +81,7 @@ def test_verify_a_damaged_store(
         (("fetch", "nothing"), "no data set 'nothing'"),
         (("info", "nothing"), "no data set 'nothing'"),
         (("verify", "cifar10"), "no folder cifar-10-batches-bin"),
-        (("verify", "htautau"), "is not an event store"),
+        (("verify", "htautau"), "data simulate htautau"),
         (("fetch", "htautau"), "data simulate htautau"),
         (("fetch", "toy-images"), "needs no files"),
         (("fetch", "uci-higgs", "--from", "/nowhere.csv"), "is not a file"),

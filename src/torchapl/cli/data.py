@@ -49,7 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     fetch.add_argument("name")
     fetch.add_argument(
-        "--form", default="binary", choices=("binary", "python"), help="of CIFAR archives"
+        "--form",
+        choices=("binary", "python"),
+        help="of CIFAR archives (default: that of the file at hand, else binary)",
     )
     fetch.add_argument(
         "--from", dest="file", type=Path, metavar="FILE", help="use this file, no download"

@@ -58,7 +58,7 @@ def test_the_python_form_from_a_file(served: Tiny, tmp_path: Path) -> None:
 def test_a_damaged_folder_is_not_accepted_as_fetched(served: Tiny, tmp_path: Path) -> None:
     folder = management.fetch_set("cifar10", tmp_path)
     (folder / "one.bin").write_bytes(b"short")
-    with pytest.raises(DataError, match="truncated"):
+    with pytest.raises(DataError, match=r"truncated.*Remove .*tiny-binary and run the same"):
         management.fetch_set("cifar10", tmp_path)
     with pytest.raises(DataError, match="truncated"):
         management.verify_set("cifar10", tmp_path)
@@ -100,3 +100,31 @@ def test_official_numbers_are_complete() -> None:
             assert len(form.archive.checksum) == 32
             for file in (*form.train, *form.test):
                 assert len(file.checksum) == {"binary": 64, "python": 32}[form.kind]
+
+
+def test_the_form_at_hand_is_taken(served: Tiny, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "tiny-python.tar.gz").write_bytes(served.archives["python"])
+    assert management.fetch_set("cifar10", tmp_path) == tmp_path / "tiny-python"
+    elsewhere = tmp_path / "elsewhere.tar.gz"
+    elsewhere.write_bytes(served.archives["python"])
+    root = tmp_path / "root"
+    assert management.fetch_set("cifar10", root, file=elsewhere) == root / "tiny-python"
+    assert server.asked == []
+
+
+def test_a_store_is_not_taken_for_that_of_another_file(tmp_path: Path) -> None:
+    for rows in (20, 30):
+        label = [f"{number % 2}" + ",1.5" * 18 for number in range(rows)]
+        (tmp_path / f"{rows}.csv").write_text("\n".join(label) + "\n")
+    folder = management.fetch_set("uci-susy", tmp_path, file=tmp_path / "20.csv")
+    assert management.fetch_set("uci-susy", tmp_path, file=tmp_path / "20.csv") == folder
+    with pytest.raises(DataError, match=r"made from 20.csv: remove it to make it from .*30.csv"):
+        management.fetch_set("uci-susy", tmp_path, file=tmp_path / "30.csv")
+
+
+def test_what_is_not_a_store_yet_cannot_be_verified(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data fetch uci-susy"):
+        management.verify_set("uci-susy", tmp_path)
+    (tmp_path / "SUSY.csv").write_text("0,1\n")
+    with pytest.raises(DataError, match="is not converted yet"):
+        management.verify_set("uci-susy", tmp_path)

@@ -286,3 +286,45 @@ def test_the_real_samples(data_root: Path, tmp_path: Path) -> None:
     assert store.statistics().mean[28] * store.rows == pytest.approx(8_489)
     assert json.loads((store.folder / "store.json").read_text())["columns"][0] == "lepton_pT"
     assert isinstance(store, EventStore)
+
+
+def test_names_with_blanks_quotes_and_a_byte_order_mark(tmp_path: Path) -> None:
+    table = events(20)
+    write_text(tmp_path / "plain.csv", table, header=True)
+    first, _, rest = (tmp_path / "plain.csv").read_text().partition("\n")
+    first = ", ".join(first.split(","))
+    (tmp_path / "a.csv").write_text(f"\ufeff{first}\r\n{rest}", encoding="utf-8")
+    store = convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events")
+    assert np.array_equal(store.map, table)
+
+
+def test_atlas_as_the_challenge_had_it(tmp_path: Path) -> None:
+    """Its training.csv has weights, but neither KaggleSet nor KaggleWeight."""
+    lines = [line.rsplit(",", 2)[0] for line in atlas_text().splitlines()]
+    (tmp_path / "training.csv").write_text("\n".join(lines))
+    store = convert.convert(tmp_path / "training.csv", "atlas-higgs-2014", tmp_path / "a.events")
+    assert store.map[:, store.label].tolist() == [1, 0]
+    assert store.map[:, -2].tolist() == [0.25, 0.25]
+    assert np.isnan(store.map[:, -1]).all()
+
+
+def test_hdf5_groups_with_equal_names_are_not_mixed_up(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/x"], file["test/x"] = label_first(events(9)), label_first(events(3))
+    with pytest.raises(DataError, match="has 'x' twice: /test/x and /train/x"):
+        convert.convert(tmp_path / "a.h5", "uci-susy", tmp_path / "a.events")
+
+
+def test_hdf5_text_labels(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ATLAS.features:
+            file[name] = np.ones(2)
+        file["Label"] = ["s", "b"]
+    store = convert.convert(tmp_path / "a.h5", "atlas-higgs-2014", tmp_path / "a.events")
+    assert store.map[:, store.label].tolist() == [1, 0]
+
+
+def test_the_published_file_comes_before_a_sample_of_it(tmp_path: Path) -> None:
+    for name in ("SUSY-sample.csv.gz", "SUSY.csv.gz"):
+        write_gzip(tmp_path / name, events(5))
+    assert convert.find_file("uci-susy", tmp_path) == tmp_path / "SUSY.csv.gz"

@@ -81,7 +81,7 @@ def read_checked(path: Path, expected: DataFile) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path} is missing; fetch the set again") from None
+        raise DataError(f"{path} is missing; remove the folder and fetch the set again") from None
     except (IsADirectoryError, NotADirectoryError):
         raise DataError(f"{path} should be a file inside a folder") from None
     if expected.size is not None and len(content) != expected.size:

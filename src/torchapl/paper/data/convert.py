@@ -54,8 +54,11 @@ def convert(path: Path, layout_name: str, folder: Path, report: Report | None = 
 
 def find_file(name: str, root: Path) -> Path | None:
     """Return the event table of a named set below the root, if there is one."""
-    for pattern in EVENT_SETS[name].files:
-        for path in sorted(root.glob(pattern)):
+    known = EVENT_SETS[name]
+    published = known.download.name if known.download is not None else ""
+    for pattern in known.files:
+        # The published file before a sample of it.
+        for path in sorted(root.glob(pattern), key=lambda path: (path.name != published, path)):
             if path.is_file() and path.name.lower().endswith(SUFFIXES):
                 return path
     return None

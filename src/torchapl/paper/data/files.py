@@ -62,7 +62,10 @@ def make_folder(folder: Path) -> Path:
 def check_writable(folder: Path) -> None:
     """Refuse a folder nothing can be written to, before any work is done."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise DataError(f"{folder} is read-only; take another --root or change its permissions")
+        raise DataError(
+            f"{folder} is read-only; change its permissions, or make the set in another folder "
+            "by `torchapl data fetch NAME --root FOLDER --from FILE`"
+        )
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from torchapl.paper.data.files import DataError
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,8 @@ class Layout:
     Attributes:
         features: Columns the network sees, in order.
         label: Column with the class.
-        extras: Kept in the store but not shown to the network, such as weights.
+        extras: Kept in the store but not shown to the network, such as weights; NaN where a file
+            has none.
         ignored: Columns of the file that are dropped.
         label_values: Text of the label column and what it means; empty if the column holds 0 and 1.
         missing: Value that stands for "does not exist" among the features.
@@ -134,3 +137,21 @@ LAYOUTS: Mapping[str, Layout] = {
         test_divisor=8,
     ),
 }
+
+
+def choose_columns(names: Sequence[str], layout: Layout) -> list[str]:
+    """Return the file's columns that become features, label and extras, in this order.
+
+    Extras may be absent: the challenge's own training.csv has no KaggleWeight.
+    """
+    needed = (*layout.features, layout.label)
+    if all(name in names for name in needed):
+        return [*needed, *(name for name in layout.extras if name in names)]
+    rest = [name for name in names if name not in (layout.label, *layout.extras, *layout.ignored)]
+    if not layout.names_fixed and layout.label in names and len(rest) == len(layout.features):
+        return [*rest, layout.label]
+    absent = [name for name in needed if name not in names]
+    raise DataError(
+        f"has {len(names)} columns and lacks {', '.join(absent[:5])}"
+        f"{', ...' if len(absent) > 5 else ''} of the {len(needed)} that are needed"
+    )

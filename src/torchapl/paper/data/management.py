@@ -35,7 +35,7 @@ def fetch_set(
     name: str,
     root: Path,
     *,
-    form: str = "binary",
+    form: str | None = None,
     file: Path | None = None,
     report: Report = lambda task, done, total: None,
 ) -> Path:
@@ -44,7 +44,8 @@ def fetch_set(
     Args:
         name: One of ``DATA_SETS``.
         root: Data folder.
-        form: Of image sets: ``"binary"`` or ``"python"``.
+        form: Of image sets: ``"binary"`` or ``"python"``; by default that of ``file`` or of what is
+            there already, else binary.
         file: Take this file instead of downloading: an image archive, or an event table as CSV,
             CSV.gz, Parquet, HDF5 or NPY.
         report: Called as things progress.
@@ -57,6 +58,8 @@ def fetch_set(
         return _fetch_images(name, root, form, file, report)
     folder = store_folder(root, name)
     if (folder / HEAD).exists():
+        if file is not None:
+            _check_source(EventStore(folder), file)
         return folder
     item = EVENT_SETS[name].download
     path = file or find_file(name, root)
@@ -70,14 +73,42 @@ def fetch_set(
     return folder
 
 
-def _fetch_images(name: str, root: Path, form: str, file: Path | None, report: Report) -> Path:
+def _check_source(store: EventStore, file: Path) -> None:
+    """Refuse a file other than the one that a finished store was made from."""
+    if not file.is_file():
+        raise DataError(f"{file} is not a file")
+    if store.source.get("bytes") != file.stat().st_size:
+        made = store.source.get("file", "another source")
+        raise DataError(
+            f"{store.folder} is there already, made from {made}: remove it to make it from {file}"
+        )
+
+
+def _form_at_hand(name: str, root: Path, file: Path | None) -> ImageForm:
+    """Return the form of the archive that was given, or of what is in the folder, else binary."""
+    known = IMAGE_SETS[name].forms
+    if file is not None:
+        size = file.stat().st_size if file.is_file() else None
+        return next((form for form in known if form.archive.size == size), known[0])
+    for form in known:
+        if (root / form.folder).is_dir() or (root / form.archive.name).is_file():
+            return form
+    return known[0]
+
+
+def _fetch_images(
+    name: str, root: Path, form: str | None, file: Path | None, report: Report
+) -> Path:
     forms = {known.kind: known for known in IMAGE_SETS[name].forms}
-    if form not in forms:
+    if form is not None and form not in forms:
         raise ValueError(f"form must be one of {', '.join(forms)}; got {form!r}")
-    chosen = forms[form]
+    chosen = _form_at_hand(name, root, file) if form is None else forms[form]
     folder = root / chosen.folder
     if folder.is_dir():
-        return verify_images(chosen, root)
+        try:
+            return verify_images(chosen, root)
+        except DataError as error:
+            raise DataError(f"{error}. Remove {folder} and run the same command again") from error
     if folder.exists():
         raise DataError(f"{folder} is a file where a folder is needed; move it away")
     check_writable(root)
@@ -108,7 +139,13 @@ def verify_set(name: str, root: Path, report: Report = lambda task, done, total:
         return "made in memory, nothing to check"
     if name in IMAGE_SETS:
         return str(verify_images(cifar.find_form(IMAGE_SETS[name], name, root), root))
-    store = EventStore(store_folder(root, name))
+    where = present(name, root)
+    if where is not None and where.is_file():
+        raise DataError(
+            f"{where} is not converted yet, and has no checksums of its own: "
+            f"run `torchapl data fetch {name} --root {root}` first"
+        )
+    store = open_store(name, root)
     total, done = store.rows * store.row_bytes, 0
 
     def advance(count: int) -> None:

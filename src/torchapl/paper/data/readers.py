@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from torchapl.paper.data.files import DataError
-from torchapl.paper.data.layouts import Layout
+from torchapl.paper.data.layouts import Layout, choose_columns
 from torchapl.paper.data.store import Table
+from torchapl.paper.data.text import Chunks, Columns, arrow_columns, read_csv
 
 # Rows that are read at a time; a block of the store. 65,536 x 26 float32 are 6.8 MB.
 BLOCK_ROWS = 65_536
-# Bytes of CSV text that are parsed at a time.
-_TEXT_BLOCK = 1 << 23
-
-Columns = Mapping[str, npt.NDArray[Any]]
-Chunks = Iterator[tuple[Columns, float]]
 
 
 def read_table(path: Path, layout: Layout) -> Table:
@@ -82,20 +78,6 @@ def _reader_of(path: Path) -> Callable[[Path, Layout, int], Chunks]:
     )
 
 
-def choose_columns(names: Sequence[str], layout: Layout) -> list[str]:
-    """Return the file's columns that become features, label and extras, in this order."""
-    if all(name in names for name in layout.columns):
-        return list(layout.columns)
-    rest = [name for name in names if name not in (layout.label, *layout.extras, *layout.ignored)]
-    if not layout.names_fixed and layout.label in names and len(rest) == len(layout.features):
-        return [*rest, layout.label, *layout.extras]
-    absent = [name for name in layout.columns if name not in names]
-    raise DataError(
-        f"has {len(names)} columns and lacks {', '.join(absent[:5])}"
-        f"{', ...' if len(absent) > 5 else ''} of the {len(layout.columns)} that are needed"
-    )
-
-
 def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
     """Put columns side by side as float32; text labels become numbers, missing values NaN."""
     names = list(columns)
@@ -103,10 +85,14 @@ def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
     label = columns[names[position]]
     if layout.label_values and label.dtype.kind in "OSU":
         label = _numbers(label, layout, first_row)
-    table = np.empty((len(label), len(names)), dtype=np.float32)
+    table = np.full((len(label), len(layout.columns)), np.nan, dtype=np.float32)
     with np.errstate(over="ignore"):  # the writer names the place of what overflows
-        for number, name in enumerate(names):
-            table[:, number] = label if number == position else columns[name]
+        for number, name in enumerate(names[:position]):
+            table[:, number] = columns[name]
+        table[:, position] = label
+        for number, name in enumerate(layout.extras, start=position + 1):
+            if name in columns:
+                table[:, number] = columns[name]
     if layout.missing is not None:
         features = table[:, :position]
         features[features == layout.missing] = np.nan
@@ -120,7 +106,8 @@ def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
 
 
 def _numbers(label: npt.NDArray[Any], layout: Layout, first_row: int) -> npt.NDArray[np.float32]:
-    text = label.astype(str)
+    # HDF5 has text as bytes.
+    text = np.array([v.decode() if isinstance(v, bytes) else str(v) for v in label.tolist()])
     numbers = np.full(len(text), np.nan, dtype=np.float32)
     for value, number in layout.label_values.items():
         numbers[text == value] = number
@@ -131,61 +118,6 @@ def _numbers(label: npt.NDArray[Any], layout: Layout, first_row: int) -> npt.NDA
             f"{', '.join(layout.label_values)}"
         )
     return numbers
-
-
-def _read_csv(path: Path, layout: Layout, skip: int) -> Chunks:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    raw = pa.OSFile(str(path))
-    size = max(raw.size(), 1)
-    packed = path.name.lower().endswith(".gz")
-    with pa.CompressedInputStream(raw, "gzip") if packed else raw as stream:
-        header = _csv_header(path, packed)
-        wanted = choose_columns(header or (layout.label, *layout.features), layout)
-        text_label = bool(layout.label_values)
-        types = {
-            name: pa.string() if text_label and name == layout.label else pa.float32()
-            for name in wanted
-        }
-        reader = csv.open_csv(
-            stream,
-            csv.ReadOptions(
-                # Without threads memory stays at one block of text.
-                use_threads=False,
-                block_size=_TEXT_BLOCK,
-                column_names=None if header else [layout.label, *layout.features],
-            ),
-            convert_options=csv.ConvertOptions(column_types=types, include_columns=wanted),
-        )
-        for batch in reader:
-            left = min(skip, batch.num_rows)
-            skip -= left
-            if left < batch.num_rows:
-                yield _arrow_columns(batch.slice(left)), raw.tell() / size
-
-
-def _csv_header(path: Path, packed: bool) -> list[str] | None:
-    """Return the names in the first line, or None if it holds numbers."""
-    import gzip
-
-    with gzip.open(path, "rb") if packed else path.open("rb") as file:
-        line = file.readline(1 << 16).decode(errors="replace").strip()
-    if not line:
-        raise DataError("is empty")
-    fields = [field.strip().strip('"') for field in line.split(",")]
-    try:
-        [float(field) for field in fields]
-    except ValueError:
-        return fields
-    return None
-
-
-def _arrow_columns(batch: Any) -> Columns:
-    return {
-        name: column.to_numpy(zero_copy_only=False)
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
 
 
 def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
@@ -207,7 +139,7 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
             left = min(skip, batch.num_rows)
             skip -= left
             if left < batch.num_rows:
-                yield _arrow_columns(batch.select(wanted).slice(left)), row / total
+                yield arrow_columns(batch.select(wanted).slice(left)), row / total
 
 
 def _read_npy(path: Path, layout: Layout, skip: int) -> Chunks:
@@ -229,13 +161,15 @@ def _read_hdf5(path: Path, layout: Layout, skip: int) -> Chunks:
 
     with h5py.File(path, "r") as file:
         found: dict[str, Any] = {}
-        file.visititems(
-            lambda name, item: (
-                found.update({name.rsplit("/", 1)[-1]: item})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
+
+        def visit(path: str, item: object) -> None:
+            name = path.rsplit("/", 1)[-1]
+            if isinstance(item, h5py.Dataset):
+                if name in found:
+                    raise DataError(f"has {name!r} twice: {found[name].name} and /{path}")
+                found[name] = item
+
+        file.visititems(visit)
         flat = {name: item for name, item in found.items() if item.ndim == 1}
         tables = [item for item in found.values() if item.ndim == 2]
         if len(tables) == 1 and len(flat) == 1 and tables[0].shape[1] == len(layout.features):
@@ -292,7 +226,7 @@ def _slices(columns: Mapping[str, Any], skip: int) -> Chunks:
 
 
 _READERS: Mapping[tuple[str, ...], Callable[[Path, Layout, int], Chunks]] = {
-    (".csv", ".csv.gz"): _read_csv,
+    (".csv", ".csv.gz"): read_csv,
     (".parquet", ".pq"): _read_parquet,
     (".h5", ".hdf5"): _read_hdf5,
     (".npy",): _read_npy,

@@ -39,7 +39,7 @@ class EventStoreWriter:
         label: Name of the column with 0 (background) and 1 (signal).
         source: Where the events come from, as plain JSON. It is stored with them, and only a writer
             with an equal source resumes: put the seed and all settings there.
-        allow_missing: Whether features may be NaN. Infinities never may.
+        allow_missing: Whether features and extra columns may be NaN. Infinities never may.
 
     Example:
         >>> import tempfile
@@ -187,14 +187,15 @@ class EventStoreWriter:
                 return
         finite = np.isfinite(block)
         if self.allow_missing:
-            finite[:, : self.label] |= np.isnan(block[:, : self.label])
+            finite |= np.isnan(block)
+            finite[:, self.label] = np.isfinite(block[:, self.label])
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise ValueError(
                 f"column {self.columns[column]!r} is {block[row, column]} in row "
                 f"{self.rows + int(row)}; "
                 "values must be finite"
-                + (" or, for features, missing" if self.allow_missing else "")
+                + (" or, but for labels, missing" if self.allow_missing else "")
             )
 
     def finish(self) -> EventStore:
