@@ -51,6 +51,9 @@ def test_a_failed_run_has_exit_code_one(tmp_path: Path, capsys: pytest.CaptureFi
             "unknown setting 'optm', did you mean 'optim'?",
         ),
         (["cifar10-cnn-apl", "--set", "epochs=many"], "epochs must be a whole number, got 'many'"),
+        (["cifar10-cnn-apl", "--device", "tpu"], "device must be auto, cpu, cuda or such as"),
+        (["cifar10-cnn-apl", "--device", "cpu:x"], "device 'cpu:x' is none"),
+        (["cifar10-cnn-apl", "--seed", str(2**64)], "seed must fit 64 bits"),
     ],
 )
 def test_mistakes_are_explained(

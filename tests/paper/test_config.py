@@ -50,6 +50,9 @@ def test_override_reads_each_type(assignment, read, value) -> None:
         ("epochs", "must look like optim.lr=0.02"),
         ("name=other", "unknown setting 'name'"),
         ("activation=tanh", "tanh"),
+        ("epochs=0", "epochs must be at least 1, got 0"),
+        ("test_every=0", "test_every must be at least 1"),
+        ("optim.momentum_ramp=0", "momentum_ramp must be positive"),
     ],
 )
 def test_override_refuses(assignment: str, message: str) -> None:

@@ -39,9 +39,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
-    columns = list(rows[0]) if rows else []
+    if not rows:
+        raise ValueError(f"--only {args.only} matches none of the {args.what}")
+    columns = list(rows[0])
     widths = {key: max(len(_text(row[key])) for row in [*rows, {key: key}]) for key in columns}
-    for row in [{key: key for key in columns}, *rows] if rows else []:
+    for row in [{key: key for key in columns}, *rows]:
         print("  ".join(_text(row[key]).ljust(widths[key]) for key in columns).rstrip())
     return 0
 

@@ -71,14 +71,16 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_experiment(args: argparse.Namespace) -> Experiment:
-    """Return the experiment that the arguments name."""
+    """Return the experiment that the arguments name, with what it costs so."""
+    from dataclasses import replace
+
     from torchapl.paper.config import override
-    from torchapl.paper.experiments import get, scaled
+    from torchapl.paper.experiments import estimate, get, scaled
 
     experiment = scaled(get(args.experiment), args.scale)
     for assignment in args.overrides:
         experiment = override(experiment, assignment)
-    return experiment
+    return replace(experiment, cost=estimate(experiment))
 
 
 def run(args: argparse.Namespace) -> int:

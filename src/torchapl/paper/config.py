@@ -55,6 +55,10 @@ class Optim:
     curve_decay: float = 1e-3
     curve_lr: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not self.momentum_ramp > 0:
+            raise ValueError(f"momentum_ramp must be positive, got {self.momentum_ramp}")
+
 
 @dataclass(frozen=True)
 class Published:
@@ -108,6 +112,11 @@ class Experiment:
     provenance: str = ""
     cost: Cost | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "test_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
 
 # What a run's numbers do not depend on; not to be overridden either.
 _DESCRIPTIVE = ("name", "title", "published", "provenance", "cost", "scale", "choices")
@@ -140,8 +149,10 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
     hints = typing.get_type_hints(type(value))
     name, *rest = path
-    if name not in hints or (not rest and name in _DESCRIPTIVE):
-        raise ValueError(_unknown(name, [key for key in hints if key not in _DESCRIPTIVE]))
+    # A data set's name is a setting, the experiment's is not.
+    fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()
+    if name not in hints or (not rest and name in fixed):
+        raise ValueError(_unknown(name, [hint for hint in hints if hint not in fixed]))
     changed: object
     if rest:
         current = getattr(value, name)

@@ -189,7 +189,9 @@ def tune(
     rows = ROWS[experiment.data.name]
     if experiment.data.limit is not None:
         rows = min(rows, experiment.data.limit)
-    held_out = replace(experiment.data, validation=int(rows * _VALIDATION_SHARE))
+    # As many as were asked for by --set data.validation=N, else a tenth.
+    validation = experiment.data.validation or int(rows * _VALIDATION_SHARE)
+    held_out = replace(experiment.data, validation=validation)
     base = replace(experiment, data=held_out)
 
     def objective(trial: optuna.Trial) -> float:

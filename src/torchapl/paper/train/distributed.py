@@ -76,10 +76,20 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
 def _choose(device: str, world: World) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(device)
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu, cuda or such as cuda:1, got {device!r}")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device {device!r} is none: {error}") from error
     if chosen.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(f"device {device!r} was asked for, but torch finds no CUDA device")
+        if chosen.index is not None and chosen.index >= torch.cuda.device_count():
+            raise ValueError(
+                f"device {device!r} was asked for, but torch finds {torch.cuda.device_count()} "
+                "CUDA devices"
+            )
         if chosen.index is None:
             chosen = torch.device("cuda", world.local_rank)
         torch.cuda.set_device(chosen)
