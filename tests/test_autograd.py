@@ -275,6 +275,12 @@ def one_process(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
+def sharded(model: nn.Module) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (1,)))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp"])
@@ -285,10 +291,27 @@ def test_distributed(wrapper: str) -> None:
     if wrapper == "ddp":
         wrapped = nn.parallel.DistributedDataParallel(model)
     else:
-        mesh = torch.distributed.init_device_mesh("cpu", (1,))
-        wrapped = torch.distributed.fsdp.fully_shard(model, mesh=mesh)
+        wrapped = sharded(model)
     wrapped(x).pow(2).sum().backward()
     for parameter, gradient in zip(wrapped.parameters(), expected, strict=True):
         found = parameter.grad
         full = found.full_tensor() if hasattr(found, "full_tensor") else found
         torch.testing.assert_close(full, gradient)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.filterwarnings("ignore:DTensor random operators")
+@pytest.mark.parametrize("start", [torchapl.init.leaky_, torchapl.init.authors_])
+def test_sharded_units_start_and_are_penalised(start: object) -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 6), torchapl.APL(6, 3, init=start))  # type: ignore[arg-type]
+    sharded(model).to_empty(device="cpu")
+    for module in model:
+        module.reset_parameters()
+    slope = model[1].slope.full_tensor().detach()
+    loss = 0 * model(torch.randn(8, 4)).sum() + torchapl.l2_penalty(model, factor=1.0)
+    loss.backward()
+    torch.testing.assert_close(model[1].slope.grad.full_tensor(), slope)
+    if start is torchapl.init.leaky_:
+        assert torch.equal(slope[:, 0], torch.tensor([-0.25, 0.0, 0.0]))

@@ -54,6 +54,15 @@ def test_exported_program_is_saved_and_takes_any_batch() -> None:
     torch.testing.assert_close(loaded(other), net(other))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_traced_program_holds_the_formula() -> None:
+    net, x = network(), torch.randn(4, 3, 8, 8)
+    traced = torch.jit.trace(net, (x,))
+    assert "torchapl::" not in str(traced.inlined_graph)
+    other = torch.randn(7, 3, 8, 8)
+    torch.testing.assert_close(traced(other), net(other))
+
+
 # The exporter takes seconds for each: one of every geometry, layouts are lost on the way anyway.
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -173,10 +173,23 @@ def test_align_restores_the_mode_when_the_model_fails() -> None:
     with pytest.raises(RuntimeError):
         init.align_(net, [torch.randn(2, 5, 8, 8)])
     assert net.training
-    assert not net.first._forward_pre_hooks
+    assert not net.first._forward_hooks
 
 
 def test_align_on_the_last_axis_and_lazy_units() -> None:
     net = nn.Sequential(nn.Linear(4, 6), torchapl.LazyAPL(3, unit_dim=-1))
     assert init.align_(net, [torch.randn(2, 5, 4)]) == {"1": 12}
     assert apl(torch.randn(2, 6), net[1].slope, net[1].offset).shape == (2, 6)
+
+
+def test_align_sees_every_way_of_calling_a_unit() -> None:
+    assert init.align_(APL(4), [{"input": torch.randn(9, 4)}]) == {"": 4}
+    assert init.align_(APL(), [torch.tensor(1.0), torch.tensor(2.0)]) == {"": 1}
+    assert init.align_(APL(0), [torch.randn(9, 0)]) == {"": 0}
+
+
+def test_align_refuses_what_does_not_fit() -> None:
+    with pytest.raises(TypeError, match=r"batches must be an iterable .* got a Tensor"):
+        init.align_(APL(4), torch.randn(9, 4))
+    with pytest.raises(ValueError, match="unit_dim=2 is not an axis"):
+        init.align_(APL(4, unit_dim=2), [torch.randn(9, 4)])

@@ -42,6 +42,40 @@ def test_device_and_dtype() -> None:
 
 
 @pytest.mark.parametrize(
+    "start",
+    [
+        torchapl.init.authors_,
+        torchapl.init.relu_,
+        torchapl.init.leaky_,
+        functools.partial(torchapl.init.piecewise_linear_, knots=[0.0], slopes=[0.1, 1.0]),
+    ],
+)
+def test_every_start_works_without_memory(start: object) -> None:
+    with torch.device("meta"):
+        unit = APL(4, 3, init=start)  # type: ignore[arg-type]
+    assert unit.offset.is_meta
+    unit.to_empty(device="cpu").reset_parameters()
+    assert unit(torch.zeros(2, 4)).isfinite().all()
+
+
+def test_takes_integers_of_numpy() -> None:
+    np = pytest.importorskip("numpy")
+    unit = APL(np.int64(3), np.int32(2), unit_dim=np.int64(-1))
+    assert repr(unit) == "APL((3,), num_hinges=2, unit_dim=-1)"
+    assert repr(APL(np.array([3, 4]))) == "APL((3, 4), num_hinges=2, unit_dim=1)"
+    x = torch.randn(2, 3)
+    assert torch.equal(apl(x, unit.slope, unit.offset, unit_dim=np.int64(1)), unit(x))
+
+
+def test_is_one_call_of_a_symbolic_trace() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), APL(4))
+    traced = torch.fx.symbolic_trace(net)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [apl]
+    x = torch.randn(2, 3)
+    assert torch.equal(traced(x), net(x))
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"num_hinges": 0}, "num_hinges must be at least 1, got 0"),
@@ -49,6 +83,8 @@ def test_device_and_dtype() -> None:
         ({"unit_shape": (3, -1)}, r"unit_shape must not be negative, got \(3, -1\)"),
         ({"num_hinges": 2.0}, "num_hinges must be an int, got float"),
         ({"unit_shape": (3.5,)}, "unit_shape must be an int or a sequence of ints"),
+        ({"unit_shape": 3.5}, "unit_shape must be an int or a sequence of ints, got 3.5"),
+        ({"unit_dim": 1.0}, "unit_dim must be an int, got float"),
     ],
 )
 def test_refuses_bad_sizes(arguments: dict[str, object], message: str) -> None:
@@ -110,6 +146,11 @@ def test_lazy_takes_the_shape_of_its_first_input(per: str) -> None:
     assert type(unit) is APL
     assert unit.unit_shape == {"unit": (4, 5), "channel": (4,), "layer": ()}[per]
     assert torch.equal(y, apl(x, unit.slope, unit.offset))
+
+
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_lazy_unit_of_a_layer_takes_any_shape(shape: tuple[int, ...]) -> None:
+    assert LazyAPL(per="layer")(torch.randn(shape)).shape == shape
 
 
 def test_lazy_on_the_last_axis() -> None:

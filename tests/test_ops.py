@@ -352,7 +352,11 @@ def test_checkpointing_recomputes_the_same() -> None:
 
 def test_meta_tensors_have_shapes_alone() -> None:
     unit = APL(3, device="meta")
-    assert unit(torch.randn(2, 3, device="meta")).shape == (2, 3)
+    x = torch.randn(2, 3, device="meta")
+    assert unit(x).shape == (2, 3)
+    # A device whose autograd is that of torch.library, which torch.func refuses.
+    gradient = torch.func.grad(lambda x: apl(x, unit.slope, unit.offset).sum())(x)
+    assert gradient.shape == (2, 3)
 
 
 def test_float32_parameters_of_a_bfloat16_input_are_summed_in_float32() -> None:

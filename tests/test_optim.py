@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -93,3 +95,14 @@ def test_a_model_without_units_has_no_penalty() -> None:
     assert l2_penalty(model).item() == 0
     assert slope_penalty(model).item() == 0
     assert len(parameter_groups(model)) == 1
+
+
+def test_parametrized_curves() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), APL(8, 1))
+    torch.nn.utils.parametrize.register_parametrization(model[1], "slope", nn.Tanh())
+    weights, curves = parameter_groups(model, lr=0.1)
+    assert len(weights["params"]) == len(curves["params"]) == 2
+    torch.optim.SGD([weights, curves])
+    # Penalties are of what the unit computes with.
+    assert slope_penalty(model).item() == pytest.approx(8 * math.tanh(0.25))
+    assert l2_penalty(model, 2.0).item() == pytest.approx(8 * math.tanh(0.25) ** 2)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from torchapl import reference
 from torchapl.ops import apl_operator, needs_plain_formula
@@ -34,13 +37,24 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
         >>> apl(torch.tensor([[-2.0, 3.0]]), torch.full((1, 2), -0.1), torch.zeros(1, 2))
         tensor([[-0.2000,  3.0000]])
     """
+    output: Tensor
+    if has_torch_function_variadic(input, slope, offset):
+        # Proxies of torch.fx and modes see one call, as of any function of torch.
+        tensors = (input, slope, offset)
+        output = handle_torch_function(apl, tensors, *tensors, unit_dim=unit_dim)
+        return output
     unit_dim = _check(input, slope, offset, unit_dim)
-    # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone. An
-    # exported program has to run where this package is not installed.
-    if forward_ad._current_level >= 0 or needs_plain_formula() or torch.compiler.is_exporting():
+    # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
+    if forward_ad._current_level >= 0 or needs_plain_formula(input) or _is_exporting():
         return reference.apl(input, slope, offset, unit_dim)
-    output: Tensor = apl_operator(input, slope, offset, unit_dim)
+    output = apl_operator(input, slope, offset, unit_dim)
     return output
+
+
+def _is_exporting() -> bool:
+    # An exported or traced program has to run where this package is not installed.
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # untyped
+    return tracing or torch.compiler.is_exporting()
 
 
 def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
@@ -64,8 +78,7 @@ def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
             "slope must have the shape (num_hinges, *unit_shape) with at least one hinge, "
             f"got {tuple(slope.shape)}"
         )
-    if not isinstance(unit_dim, int) or isinstance(unit_dim, bool):
-        raise TypeError(f"unit_dim must be an int, got {type(unit_dim).__name__}")
+    unit_dim = as_int("unit_dim", unit_dim)
     unit_dims = slope.dim() - 1
     if unit_dims == 0:
         return 0
@@ -80,6 +93,13 @@ def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
             f"unit_dim={unit_dim}, where it has {tuple(input.shape[start : start + unit_dims])}"
         )
     return start
+
+
+def as_int(name: str, value: int) -> int:
+    """Return an integer of any kind, numpy's too, as Python's own."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    return operator.index(value)
 
 
 def _name(tensor: Tensor) -> str:

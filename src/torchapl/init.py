@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -39,9 +40,18 @@ def align_(model: nn.Module, batches: Iterable[Batch]) -> dict[str, int]:
         >>> align_(net, [torch.randn(64, 4)])
         {'1': 16}
     """
+    if isinstance(batches, Tensor | Mapping):
+        raise TypeError(
+            f"batches must be an iterable of batches, such as [batch], got a "
+            f"{type(batches).__name__}"
+        )
     units = {name: module for name, module in model.named_modules() if isinstance(module, APL)}
     ranges = {name: _Range() for name in units}
-    hooks = [unit.register_forward_pre_hook(ranges[name].collect) for name, unit in units.items()]
+    # After the unit has seen its input, so that one that does not fit is refused with its reason.
+    hooks = [
+        unit.register_forward_hook(ranges[name].collect, with_kwargs=True)
+        for name, unit in units.items()
+    ]
     try:
         with _evaluation(model):
             for batch in batches:
@@ -65,19 +75,23 @@ class _Range:
         self.low: Tensor | None = None
         self.high: Tensor | None = None
 
-    def collect(self, unit: APL, inputs: tuple[Tensor, ...]) -> None:
+    def collect(
+        self, unit: APL, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+    ) -> None:
         # (*unit_shape, samples) in double: squares of large float16 values would overflow.
+        input = inputs[0] if inputs else named["input"]
         shape = unit.unit_shape
-        start = unit.unit_dim % inputs[0].dim() if shape else 0
+        start = unit.unit_dim % input.dim() if shape else 0
         order = list(range(start, start + len(shape)))
-        rest = [dim for dim in range(inputs[0].dim()) if dim not in order]
-        x = inputs[0].permute(*order, *rest).reshape(*shape, -1).double()
-        if x.shape[-1] == 0:
+        rest = [dim for dim in range(input.dim()) if dim not in order]
+        samples = math.prod(input.shape[dim] for dim in rest)
+        if samples == 0:
             return
+        x = input.permute(order + rest).reshape(*shape, samples).double()
         low, high = x.aminmax(dim=-1)
         self.low = low if self.low is None else torch.minimum(self.low, low)
         self.high = high if self.high is None else torch.maximum(self.high, high)
-        self.count += x.shape[-1]
+        self.count += samples
         self.total = self.total + x.sum(-1)
         self.squares = self.squares + x.square().sum(-1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
 from torchapl import starts
-from torchapl.functional import apl
+from torchapl.functional import apl, as_int
 
 Sharing = Literal["unit", "channel", "layer"]
 Start = Callable[[Tensor, Tensor], None]
@@ -63,7 +63,7 @@ class APL(nn.Module):
     ) -> None:
         super().__init__()
         shape = _parameter_shape(num_hinges, unit_shape)
-        self.unit_dim = unit_dim
+        self.unit_dim = as_int("unit_dim", unit_dim)
         self.init = init
         self.slope = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.offset = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -128,7 +128,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         super().__init__((), num_hinges, unit_dim=unit_dim, init=_leave)
         self.init = init
         self.per = per
-        self._num_hinges = num_hinges
+        self._num_hinges = super().num_hinges
         # torch's stub hides both the arguments and that it is a Parameter.
         lazy: Any = UninitializedParameter
         self.slope = lazy(device=device, dtype=dtype)
@@ -144,19 +144,16 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         # A state dict loaded before the first input has brought the parameters already.
         if not self.has_uninitialized_params():
             return
-        if not -input.dim() <= self.unit_dim < input.dim():
+        if self.per != "layer" and not -input.dim() <= self.unit_dim < input.dim():
             raise ValueError(
                 f"unit_dim={self.unit_dim} is not an axis of an input of shape {tuple(input.shape)}"
             )
-        shapes = {
-            "unit": tuple(input.shape[self.unit_dim :]),
-            "channel": (input.shape[self.unit_dim],),
-            "layer": (),
-        }
+        own = () if self.per == "layer" else tuple(input.shape[self.unit_dim :])
+        unit_shape = own[:1] if self.per == "channel" else own
         with torch.no_grad():
             for parameter in (self.slope, self.offset):
                 if isinstance(parameter, UninitializedParameter):
-                    parameter.materialize((self._num_hinges, *shapes[self.per]))
+                    parameter.materialize((self._num_hinges, *unit_shape))
             self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -168,13 +165,16 @@ def _leave(slope: Tensor, offset: Tensor) -> None:
 
 
 def _parameter_shape(num_hinges: int, unit_shape: int | Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(num_hinges, int):
-        raise TypeError(f"num_hinges must be an int, got {type(num_hinges).__name__}")
+    num_hinges = as_int("num_hinges", num_hinges)
     if num_hinges < 1:
         raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
-    shape = (unit_shape,) if isinstance(unit_shape, int) else tuple(unit_shape)
-    if not all(isinstance(size, int) for size in shape):
-        raise TypeError(f"unit_shape must be an int or a sequence of ints, got {unit_shape!r}")
+    sizes = unit_shape if isinstance(unit_shape, Iterable) else (unit_shape,)
+    try:
+        shape = tuple(as_int("a size", size) for size in sizes)
+    except TypeError:
+        raise TypeError(
+            f"unit_shape must be an int or a sequence of ints, got {unit_shape!r}"
+        ) from None
     if any(size < 0 for size in shape):
         raise ValueError(f"unit_shape must not be negative, got {shape}")
     return (num_hinges, *shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypedDict
 
 import torch
@@ -72,7 +72,8 @@ def curve_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """
     seen: set[int] = set()
     for unit in _units(model):
-        for parameter in (unit.slope, unit.offset):
+        # Not slope and offset: under torch.nn.utils.parametrize those are computed from parameters.
+        for parameter in unit.parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter
@@ -88,7 +89,8 @@ def l2_penalty(model: nn.Module, factor: float = 1e-3) -> Tensor:
         >>> print(f"{l2_penalty(model, factor=1.0).item():.5f}")  # 3 * 0.25 ** 2 / 2
         0.09375
     """
-    return 0.5 * factor * _total([p.square().sum() for p in curve_parameters(model)])
+    values = _once(value for unit in _units(model) for value in (unit.slope, unit.offset))
+    return 0.5 * factor * _total([value.square().sum() for value in values])
 
 
 def slope_penalty(model: nn.Module) -> Tensor:
@@ -101,13 +103,23 @@ def slope_penalty(model: nn.Module) -> Tensor:
         >>> print(f"{slope_penalty(model).item():.2f}")  # 3 * 0.25
         0.75
     """
-    slopes = {id(unit.slope): unit.slope for unit in _units(model)}
-    return _total([slope.abs().sum() for slope in slopes.values()])
+    return _total([slope.abs().sum() for slope in _once(unit.slope for unit in _units(model))])
 
 
 def _units(model: nn.Module) -> Iterator[APL]:
     return (module for module in model.modules() if isinstance(module, APL))
 
 
+def _once(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return list({id(tensor): tensor for tensor in list(tensors)}.values())
+
+
 def _total(terms: list[Tensor]) -> Tensor:
-    return torch.stack(terms).sum() if terms else torch.zeros(())
+    if not terms:
+        return torch.zeros(())
+    # Sums over parameters that FSDP has sharded are DTensors, which do not go with plain tensors.
+    whole: list[Tensor] = [
+        term.full_tensor() if hasattr(term, "full_tensor") else term for term in terms
+    ]
+    # A model may be spread over several devices.
+    return torch.stack([term.to(whole[0].device) for term in whole]).sum()

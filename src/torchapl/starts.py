@@ -7,6 +7,7 @@ identical for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def authors_(
     slope.uniform_(-bound, bound, generator=generator)
     offset.normal_(0.0, offset_std, generator=generator)
     # In bfloat16 two of several normal numbers are often equal; draw those units again.
-    while (twins := has_equal_hinges(offset)).any():
+    while not offset.is_meta and (twins := has_equal_hinges(offset)).any():
         fresh = torch.empty_like(offset).normal_(0.0, offset_std, generator=generator)
         offset.copy_(torch.where(twins, fresh, offset))
 
@@ -59,7 +60,7 @@ def relu_(slope: Tensor, offset: Tensor) -> None:
         tensor([[0., 0., 2.]])
     """
     slope.zero_()
-    offset.copy_(_columns(_spread(slope.shape[0]), offset))
+    _fill_(offset, _spread(slope.shape[0]))
 
 
 @torch.no_grad()
@@ -73,7 +74,9 @@ def leaky_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.25) -> No
         tensor([[-0.2500,  0.0000,  2.0000]])
     """
     relu_(slope, offset)
-    slope[0] = -negative_slope
+    hinges = torch.zeros(slope.shape[0], dtype=torch.float64, device="cpu")
+    hinges[0] = -negative_slope
+    _fill_(slope, hinges)
 
 
 @torch.no_grad()
@@ -98,7 +101,7 @@ def piecewise_linear_(
         tensor([[-0.5000, -0.2500,  2.0000]])
     """
     a, b = hinges_from_piecewise_linear(
-        torch.as_tensor(knots, dtype=torch.float64), torch.as_tensor(slopes, dtype=torch.float64)
+        *(torch.as_tensor(values, dtype=torch.float64, device="cpu") for values in (knots, slopes))
     )
     spare = slope.shape[0] - a.numel()
     if spare < 0:
@@ -107,16 +110,16 @@ def piecewise_linear_(
             "ask for more hinges or give a function with fewer knots"
         )
     free = _distinct_from(b, spare)
-    slope.copy_(_columns(torch.cat([a, a.new_zeros(spare)]), slope))
-    offset.copy_(_columns(torch.cat([b, free]), offset))
+    _fill_(slope, torch.cat([a, a.new_zeros(spare)]))
+    _fill_(offset, torch.cat([b, free]))
 
 
 def _spread(count: int) -> Tensor:
     """Return 0, -1, 1, -2, 2, ... scaled into [-2, 2], where normalised inputs fall."""
-    index = torch.arange(count, dtype=torch.float64)
-    magnitude = (index / 2).ceil()
-    step = 1.0 if count < 2 else min(1.0, 2.0 / float(magnitude[-1]))
-    return magnitude * step * torch.where(index % 2 == 1, -1.0, 1.0)
+    # On the CPU, whatever `with torch.device(...)` says: on meta there would be no values.
+    index = torch.arange(count, dtype=torch.float64, device="cpu")
+    step = 1.0 if count < 2 else min(1.0, 2.0 / (count // 2))
+    return (index / 2).ceil() * step * torch.where(index % 2 == 1, -1.0, 1.0)
 
 
 def _distinct_from(taken: Tensor, count: int) -> Tensor:
@@ -124,9 +127,18 @@ def _distinct_from(taken: Tensor, count: int) -> Tensor:
     return candidates[~torch.isin(candidates, taken)][:count]
 
 
-def _columns(hinges: Tensor, parameter: Tensor) -> Tensor:
+def _fill_(parameter: Tensor, hinges: Tensor) -> None:
+    """Give all units the same values, one per hinge."""
     shape = (-1,) + (1,) * (parameter.dim() - 1)
-    return hinges.to(parameter).reshape(shape).expand_as(parameter)
+    values = hinges.to(parameter.device, parameter.dtype).reshape(shape).expand(parameter.shape)
+    if hasattr(parameter, "device_mesh"):
+        # A DTensor (FSDP) takes no plain values. Every rank has them all, so nothing is sent.
+        from torch.distributed.tensor import distribute_tensor
+
+        sharded: Any = parameter
+        place = (sharded.device_mesh, sharded.placements)
+        values = distribute_tensor(values, *place, src_data_rank=None)
+    parameter.copy_(values)
 
 
 def has_equal_hinges(offset: Tensor) -> Tensor:

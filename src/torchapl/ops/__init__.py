@@ -34,12 +34,15 @@ apl_operator = torch.ops.torchapl.apl.default
 backward_operator = torch.ops.torchapl.apl_backward.default
 
 
-def needs_plain_formula() -> bool:
+def needs_plain_formula(input: Tensor) -> bool:
     """Tell whether torch.func transforms are active that the operator's autograd does not take.
 
-    torch.func.grad refuses torch.library.register_autograd, but not the extension's C++ autograd.
+    torch.func.grad refuses torch.library.register_autograd, but not the extension's C++ autograd,
+    which serves two kinds of devices.
     """
-    return not extension.is_loaded() and torch._C._are_functorch_transforms_active()
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    return not extension.is_loaded() or input.device.type not in ("cpu", "cuda")
 
 
 def _reference_apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:

@@ -61,7 +61,8 @@ def explain_once(input: Tensor) -> None:
     if device == "cpu" and _failure is not None:
         remedy = (
             f"{_failure}. With torch and a C++ compiler in place, 'pip install "
-            "--no-build-isolation --no-deps --force-reinstall torchapl' builds the kernels"
+            "--no-build-isolation --no-deps --force-reinstall --no-cache-dir torchapl' builds the "
+            "kernels"
         )
     elif device == "cuda":
         remedy = "triton is not installed, 'pip install triton' brings the kernels"
