@@ -110,3 +110,11 @@ def test_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     row = step.measure_step("Higgs DNN, S=2", 1, rounds=2)
     assert row.apl.median > 0
     assert row.relu_loop.median > 0
+
+
+@pytest.mark.parametrize("name", ["--hinges", "--threads", "--rounds"])
+def test_refuses_numbers_that_measure_nothing(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "op", "--shape", "2,3", name, "0"]) == 2
+    assert f"{name} must be at least" in capsys.readouterr().err

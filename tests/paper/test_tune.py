@@ -20,7 +20,7 @@ from torchapl.paper.train.progress import Silent
 pytest.importorskip("optuna")
 import optuna
 
-from torchapl.paper.tune import _take_up, best_settings, open_study, suggest, tune
+from torchapl.paper.tune import _take_up, best_settings, open_study, sqlite_url, suggest, tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -189,3 +189,16 @@ def test_command_prints_settings_for_train(
     assert "--set optim.lr=" in capsys.readouterr().out
     assert main(["tune", "atlas-dnn-relu", "--trials", "0"]) == 2
     assert "--trials must be at least 1" in capsys.readouterr().err
+
+
+def test_the_search_is_kept_where_it_belongs(tmp_path: Path) -> None:
+    folder = tmp_path / "what?! 100% #1 ä"
+    folder.mkdir()
+    open_study("a", sqlite_url(folder / "study.db"))
+    assert [path.name for path in folder.iterdir()] == ["study.db"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_storage_that_is_no_url_is_told() -> None:
+    with pytest.raises(ValueError, match=r"storage must be a URL such as .* got 'study.db'"):
+        open_study("a", "study.db")

@@ -67,6 +67,10 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Check, measure, print; 1 if the operator's values are wrong."""
+    for name, least in (("hinges", 1), ("threads", 1), ("rounds", 2)):
+        given = getattr(args, name)
+        if min(given if isinstance(given, list) else [given]) < least:
+            raise ValueError(f"--{name} must be at least {least}")
     # The profiler that counts memory announces itself on stderr otherwise.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from torchapl.bench.timing import reuse_memory

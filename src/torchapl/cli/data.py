@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   torchapl data list
-  torchapl data fetch cifar10 --root data
+  torchapl data fetch cifar10 --root data           also if the archive is there already
   torchapl data fetch uci-higgs --root data --from ~/downloads/HIGGS.parquet
   torchapl data verify cifar10 --root data
   torchapl data info atlas-higgs-2014 --root data --json

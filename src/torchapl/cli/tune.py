@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Search, then print the best settings."""
     from torchapl.paper.atomic import write_atomic
     from torchapl.paper.train import InterruptedRunError
-    from torchapl.paper.tune import best_settings, open_study, tune
+    from torchapl.paper.tune import best_settings, open_study, sqlite_url, tune
 
     if args.trials < 1:
         raise ValueError(f"--trials must be at least 1, got {args.trials}")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     name = f"{experiment.name}{changes}/{args.scale}"
     folder = args.runs / "tune" / name
     folder.mkdir(parents=True, exist_ok=True)
-    study = open_study(name, args.storage or f"sqlite:///{folder.resolve()}/study.db")
+    study = open_study(name, args.storage or sqlite_url(folder / "study.db"))
     study_size = len(study.trials)
     print(f"{name}: {study_size} trials so far, {args.trials} wanted", file=sys.stderr)
     try:

@@ -129,12 +129,22 @@ def open_study(
         )
 
 
+def sqlite_url(path: Path) -> str:
+    """Return the URL of a storage in a file, whatever characters its path has."""
+    import sqlalchemy
+
+    return sqlalchemy.URL.create("sqlite", database=str(path.resolve())).render_as_string()
+
+
 def _ready_storage(url: str, heartbeat_seconds: int) -> optuna.storages.RDBStorage:
     """Return the storage, its tables made; two workers may come to an empty one at once."""
     import optuna
     import sqlalchemy
 
-    shown = sqlalchemy.make_url(url).render_as_string(hide_password=True)
+    try:
+        shown = sqlalchemy.make_url(url).render_as_string(hide_password=True)
+    except sqlalchemy.exc.ArgumentError as error:
+        raise ValueError(f"storage must be a URL such as sqlite:///tune.db, got {url!r}") from error
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return optuna.storages.RDBStorage(

@@ -304,8 +304,8 @@ def test_atlas_as_the_challenge_had_it(tmp_path: Path) -> None:
     (tmp_path / "training.csv").write_text("\n".join(lines))
     store = convert.convert(tmp_path / "training.csv", "atlas-higgs-2014", tmp_path / "a.events")
     assert store.map[:, store.label].tolist() == [1, 0]
-    assert store.map[:, -2].tolist() == [0.25, 0.25]
-    assert np.isnan(store.map[:, -1]).all()
+    assert store.columns[-2:] == ("Label", "Weight")
+    assert store.map[:, -1].tolist() == [0.25, 0.25]
 
 
 def test_hdf5_groups_with_equal_names_are_not_mixed_up(tmp_path: Path) -> None:
@@ -328,3 +328,18 @@ def test_the_published_file_comes_before_a_sample_of_it(tmp_path: Path) -> None:
     for name in ("SUSY-sample.csv.gz", "SUSY.csv.gz"):
         write_gzip(tmp_path / name, events(5))
     assert convert.find_file("uci-susy", tmp_path) == tmp_path / "SUSY.csv.gz"
+
+
+def test_a_damaged_file_is_not_in_the_way_of_a_better_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_ROWS", 70)
+    for damage in ("0,1.5\n", "0" + ",inf" * 18 + "\n"):
+        write_text(tmp_path / "a.csv", events())
+        whole = (tmp_path / "a.csv").read_text()
+        (tmp_path / "a.csv").write_text(whole + damage)
+        with pytest.raises(DataError, match=r"a\.csv"):
+            convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events")
+        assert not (tmp_path / "a.events.partial").exists()
+    (tmp_path / "a.csv").write_text(whole)
+    assert convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events").rows == 300

@@ -247,3 +247,11 @@ def test_tables_that_fill_the_budget_leave_curves_and_epochs_out(runs: Path) -> 
     learned: Any = _learning_within(groups, 500)
     kept = learned[0]["metrics"]["test_error"]
     assert (len(kept), kept[-1][0]) == (10, 100)
+
+
+def test_one_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, runs: Path) -> None:
+    shutil.copytree(runs / "atlas-dnn-relu", tmp_path / "atlas-dnn-relu")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.warns(UserWarning, match="left out: .*other/config.json is not the configuration"):
+        assert len(find_runs(tmp_path)) == 2

@@ -168,7 +168,8 @@ def test_checkpoints_hold_no_code(uninterrupted: Path) -> None:
     tensors, facts = loaded
     assert all(isinstance(tensor, torch.Tensor) for tensor in tensors.values())
     assert json.loads(json.dumps(facts)) == facts
-    assert len(list(uninterrupted.glob("last-*"))) == 2
+    # Two while it trains, see stopped() above; one when it is done.
+    assert len(list(uninterrupted.glob("last-*"))) == 1
     assert len(list(uninterrupted.glob("best-*"))) == 1
 
 
@@ -178,3 +179,10 @@ def test_training_leaves_the_global_random_state_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     train(replace(TOY, epochs=1), 0, tmp_path, device="cpu")
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_what_cannot_begin_leaves_no_run(tmp_path: Path) -> None:
+    wrong = replace(TOY, net="no-such-net")
+    with pytest.raises(ValueError, match="unknown network"):
+        train(wrong, 0, tmp_path, device="cpu")
+    assert not (tmp_path / "config.json").exists()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torchapl.paper.data.catalogue import EVENT_SETS
 from torchapl.paper.data.files import DataError, check_writable, digest, locked
 from torchapl.paper.data.layouts import LAYOUTS
-from torchapl.paper.data.readers import SUFFIXES, read_blocks
-from torchapl.paper.data.store import HEAD, EventStore, store_folder
+from torchapl.paper.data.readers import SUFFIXES, read_blocks, stored_columns
+from torchapl.paper.data.store import HEAD, EventStore, Table, store_folder
 from torchapl.paper.data.writer import EventStoreWriter
 
 Report = Callable[[float], None]
@@ -35,21 +35,36 @@ def convert(path: Path, layout_name: str, folder: Path, report: Report | None = 
     }
     with EventStoreWriter(
         folder,
-        layout.columns,
+        stored_columns(path, layout),
         label=layout.label,
         source=source,
         allow_missing=layout.missing is not None,
     ) as writer:
-        try:
-            for block, share in read_blocks(path, layout, skip=writer.rows):
+        for block, share in _usable(read_blocks(path, layout, skip=writer.rows), writer):
+            try:
                 writer.append(block)
-                if report is not None:
-                    report(share)
-        except DataError:
-            raise
-        except ValueError as error:
-            raise DataError(f"{path}: {error}") from error
+            except DataError:
+                raise
+            except ValueError as error:
+                writer.discard()
+                raise DataError(f"{path}: {error}") from error
+            if report is not None:
+                report(share)
         return writer.finish()
+
+
+def _usable(
+    blocks: Iterator[tuple[Table, float]], writer: EventStoreWriter
+) -> Iterator[tuple[Table, float]]:
+    """Pass blocks on; when the file turns out to be damaged, what was made of it goes.
+
+    It would be in the way of a better copy, and the same file would fail again.
+    """
+    try:
+        yield from blocks
+    except DataError:
+        writer.discard()
+        raise
 
 
 def find_file(name: str, root: Path) -> Path | None:

@@ -15,8 +15,7 @@ class Layout:
     Attributes:
         features: Columns the network sees, in order.
         label: Column with the class.
-        extras: Kept in the store but not shown to the network, such as weights; NaN where a file
-            has none.
+        extras: Kept in the store, if the file has them, but not shown to the network; weights.
         ignored: Columns of the file that are dropped.
         label_values: Text of the label column and what it means; empty if the column holds 0 and 1.
         missing: Value that stands for "does not exist" among the features.

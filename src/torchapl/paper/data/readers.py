@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,30 @@ def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Tab
 def _guarded(
     path: Path, reader: Callable[[Path, Layout, int], Chunks], layout: Layout, skip: int
 ) -> Iterator[tuple[Table, float]]:
-    import pyarrow as pa
-
     row = skip
-    try:
+    with _explaining(path):
         for columns, share in reader(path, layout, skip):
             table = _to_table(columns, layout, row)
             row += len(table)
             yield table, share
+
+
+def stored_columns(path: Path, layout: Layout) -> tuple[str, ...]:
+    """Return the columns of the store that a file becomes: all but the extras that it lacks."""
+    extras: tuple[str, ...] = ()
+    if layout.extras:
+        with _explaining(path):
+            first = next(_reader_of(path)(path, layout, 0), ({}, 0.0))[0]
+            extras = tuple(name for name in layout.extras if name in first)
+    return (*layout.features, layout.label, *extras)
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except FileNotFoundError:
@@ -85,14 +102,10 @@ def _to_table(columns: Columns, layout: Layout, first_row: int) -> Table:
     label = columns[names[position]]
     if layout.label_values and label.dtype.kind in "OSU":
         label = _numbers(label, layout, first_row)
-    table = np.full((len(label), len(layout.columns)), np.nan, dtype=np.float32)
+    table = np.empty((len(label), len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):  # the writer names the place of what overflows
-        for number, name in enumerate(names[:position]):
-            table[:, number] = columns[name]
-        table[:, position] = label
-        for number, name in enumerate(layout.extras, start=position + 1):
-            if name in columns:
-                table[:, number] = columns[name]
+        for number, name in enumerate(names):
+            table[:, number] = label if number == position else columns[name]
     if layout.missing is not None:
         features = table[:, :position]
         features[features == layout.missing] = np.nan

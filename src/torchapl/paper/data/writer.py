@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import rmtree
 from types import TracebackType
 from typing import Any
 
@@ -39,7 +40,7 @@ class EventStoreWriter:
         label: Name of the column with 0 (background) and 1 (signal).
         source: Where the events come from, as plain JSON. It is stored with them, and only a writer
             with an equal source resumes: put the seed and all settings there.
-        allow_missing: Whether features and extra columns may be NaN. Infinities never may.
+        allow_missing: Whether features may be NaN. Infinities never may.
 
     Example:
         >>> import tempfile
@@ -115,6 +116,11 @@ class EventStoreWriter:
         """Let go of the files; what was appended stays for the next writer to resume."""
         self._resources.close()
 
+    def discard(self) -> None:
+        """Let go of the files and remove what was appended."""
+        self.close()
+        rmtree(self._partial, ignore_errors=True)
+
     def _resume_or_begin(self) -> None:
         plan = self._partial / _PLAN
         if plan.exists():
@@ -187,15 +193,14 @@ class EventStoreWriter:
                 return
         finite = np.isfinite(block)
         if self.allow_missing:
-            finite |= np.isnan(block)
-            finite[:, self.label] = np.isfinite(block[:, self.label])
+            finite[:, : self.label] |= np.isnan(block[:, : self.label])
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise ValueError(
                 f"column {self.columns[column]!r} is {block[row, column]} in row "
                 f"{self.rows + int(row)}; "
                 "values must be finite"
-                + (" or, but for labels, missing" if self.allow_missing else "")
+                + (" or, for features, missing" if self.allow_missing else "")
             )
 
     def finish(self) -> EventStore:

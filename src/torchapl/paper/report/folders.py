@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +55,7 @@ def find_runs(source: Path) -> list[Run]:
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If it holds no run, or a file that cannot be read.
+        ValueError: If it holds no run that can be read; of several, one that cannot is warned of.
     """
     if not source.exists():
         raise FileNotFoundError(f"no folder of runs at {source}")
@@ -61,14 +63,30 @@ def find_runs(source: Path) -> list[Run]:
         runs = [_of_result(result) for result in read_results(source).values()]
     else:
         files = (*source.glob("**/config.json"), *source.glob("**/result.json"))
-        found = (_read(folder) for folder in {path.parent for path in files})
-        # None: removed since it was found.
-        runs = [run for run in found if run is not None]
+        runs = _read_all({path.parent for path in files})
     if not runs:
         raise ValueError(
             f"no runs in {source}: `torchapl train EXPERIMENT --runs {source}` makes one"
         )
     return sorted(runs, key=lambda run: (run.experiment, run.overrides, run.scale, run.seed))
+
+
+def _read_all(folders: Iterable[Path]) -> list[Run]:
+    runs, errors = [], []
+    for folder in sorted(folders):
+        try:
+            run = _read(folder)
+        except ValueError as error:
+            errors.append(error)
+            continue
+        # None: removed since it was found.
+        if run is not None:
+            runs.append(run)
+    if errors and not runs:
+        raise errors[0]
+    for reason in errors:
+        warnings.warn(f"left out: {reason}", stacklevel=3)
+    return runs
 
 
 def _of_result(result: RunResult) -> Run:

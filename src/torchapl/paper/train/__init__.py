@@ -82,12 +82,14 @@ def train(
         found = from_first(_begin(folder, experiment, seed) if world.is_first else None, world)
         if found is not None:
             return found
+        trainer = Trainer(
+            experiment, seed, device=chosen, data_root=data_root, world=world, compile=compile
+        )
+        # Not before: what cannot begin, for want of data or by a wrong setting, is no run.
         if world.is_first:
             _write_config(folder, experiment, seed, overrides, environment(chosen, compile))
         run = Run(
-            Trainer(
-                experiment, seed, device=chosen, data_root=data_root, world=world, compile=compile
-            ),
+            trainer,
             folder,
             tuple(overrides),
             checkpoint_seconds,

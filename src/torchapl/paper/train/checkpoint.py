@@ -45,9 +45,14 @@ def save(
     content = safetensors.torch.save(plain, metadata={"facts": json.dumps(facts)})
     name = _PATTERN.format(kind=kind, number=number, digest=_digest(content))
     write_atomic(folder / name, content)
+    prune(folder, kind, keep=keep)
+    return folder / name
+
+
+def prune(folder: Path, kind: str, *, keep: int) -> None:
+    """Remove all but the newest ``keep`` checkpoints of a kind."""
     for old in _found(folder, kind)[:-keep]:
         old.unlink(missing_ok=True)
-    return folder / name
 
 
 def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Json]] | None:

@@ -232,7 +232,11 @@ class Run:
             if tested.scores is not None and tested.labels is not None:
                 tables = {"scores": tested.scores.float(), "labels": tested.labels.to(torch.uint8)}
                 write_atomic(self.folder / "scores.safetensors", safetensors.torch.save(tables))
-        return self._write_result("finished", numbers, None)
+        result = self._write_result("finished", numbers, None)
+        if self.world.is_first:
+            # The second one is for a damaged first, from which a run would go on.
+            checkpoint.prune(self.folder, "last", keep=1)
+        return result
 
     def _write_result(
         self, status: Literal["finished", "failed"], numbers: dict[str, float], error: str | None
