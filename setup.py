@@ -16,6 +16,7 @@ FLAGS = ["-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-trappi
 def extension() -> dict[str, object]:
     """Return setup()'s arguments for the extension, none where it cannot be built."""
     try:
+        import torch
         from torch.utils.cpp_extension import BuildExtension, CppExtension
     except ImportError as error:
         sys.stderr.write(f"torchapl: no kernels: {error}; see --no-build-isolation\n")
@@ -27,6 +28,7 @@ def extension() -> dict[str, object]:
                 "torchapl.ops._C",
                 sorted(str(path) for path in SOURCES.glob("*.cpp")),
                 depends=[str(path) for path in SOURCES.iterdir()],
+                define_macros=[("TORCHAPL_BUILT_FOR", f'"{torch.__version__.split("+")[0]}"')],
                 extra_compile_args=[] if os.name == "nt" else FLAGS,
                 # Where it does not compile, the package works through its definition.
                 optional=True,

@@ -288,10 +288,7 @@ def test_distributed(wrapper: str) -> None:
     model = nn.Sequential(nn.Linear(4, 6), torchapl.APL(6, 2), nn.Linear(6, 2))
     x = torch.randn(8, 4)
     expected = torch.autograd.grad(model(x).pow(2).sum(), tuple(model.parameters()))
-    if wrapper == "ddp":
-        wrapped = nn.parallel.DistributedDataParallel(model)
-    else:
-        wrapped = sharded(model)
+    wrapped = nn.parallel.DistributedDataParallel(model) if wrapper == "ddp" else sharded(model)
     wrapped(x).pow(2).sum().backward()
     for parameter, gradient in zip(wrapped.parameters(), expected, strict=True):
         found = parameter.grad

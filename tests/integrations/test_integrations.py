@@ -117,10 +117,17 @@ def test_hugging_face_trainer(tmp_path: Path) -> None:
         output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=8,
         logging_steps=1, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
-    callback = CurveCallback(folder=tmp_path / "curves")
+    reported: list[str] = []
+
+    class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_log(self, *args: object, logs: dict[str, float], **kwargs: object) -> None:
+            reported.extend(logs)
+
     trainer = transformers.Trainer(
-        Regression(), arguments, train_dataset=data, callbacks=[callback]
+        Regression(), arguments, train_dataset=data, callbacks=[Reporter()]
     )
+    trainer.callback_handler.callbacks.insert(0, CurveCallback(folder=tmp_path / "curves"))
     trainer.train()
+    assert "curves/net.1/left_slope_mean" in reported
     assert "curves/net.1/left_slope_mean" in trainer.state.log_history[0]
     assert (tmp_path / "curves" / "curves_00000002.png").exists()

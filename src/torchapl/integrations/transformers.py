@@ -13,12 +13,17 @@ from torchapl.integrations.curves import curve_statistics, save_figure
 class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may be absent
     """Adds the statistics of all curves to what is logged and saves pictures of them.
 
+    The trainer calls the reporters that it makes itself (``report_to``: TensorBoard and the like)
+    before the ``callbacks`` it is given, whose additions reach its history and what it prints
+    alone. So put this one in front.
+
     Args:
         folder: Where a picture is saved at the end of every epoch; none are by default.
 
     Example:
         >>> from torchapl.integrations.transformers import CurveCallback
-        >>> callbacks = [CurveCallback(folder="curves")]  # for Trainer(...)
+        >>> def add_curves(trainer):  # a transformers.Trainer
+        ...     trainer.callback_handler.callbacks.insert(0, CurveCallback(folder="curves"))
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:

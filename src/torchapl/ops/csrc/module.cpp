@@ -1,7 +1,6 @@
 // The Python module torchapl.ops._C: importing it registers the kernels with torch.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <torch/version.h>
 
 #include <string>
 
@@ -13,12 +12,13 @@ namespace py = pybind11;
 
 namespace {
 
-// Binaries for another version of torch often load, and crash later.
+// Binaries for another version of torch often load, and crash later. Not TORCH_VERSION: that of a nightly,
+// 2.14.0.dev20260101, and of a build from source, 2.14.0a0, is 2.14.0.
 void check_version() {
   const auto running = py::module_::import("torch").attr("__version__").cast<std::string>();
-  if (running.substr(0, running.find('+')) != TORCH_VERSION) {
-    throw py::import_error("the kernels were built for torch " TORCH_VERSION ", this is torch " +
-                           running);
+  if (running.substr(0, running.find('+')) != TORCHAPL_BUILT_FOR) {
+    throw py::import_error("the kernels were built for torch " TORCHAPL_BUILT_FOR
+                           ", this is torch " + running);
   }
 }
 
