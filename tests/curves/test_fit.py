@@ -214,3 +214,8 @@ def test_fewest_links_begin_with_a_given_line() -> None:
     assert lines is not None
     assert len(lines) == 2
     assert lines[0] == Line(0.0, 0.0)
+
+
+def test_functions_may_work_in_place() -> None:
+    found = fit(lambda x: x.tanh_(), 4, (-3.0, 3.0))
+    assert found.max_error == fit(torch.tanh, 4, (-3.0, 3.0)).max_error

@@ -8,6 +8,7 @@ So a square map (C == W) is no trap, and where two axes vary there is no guess.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+
+from torchapl.surgery.running import same_random_state
 
 # How many axes come after the channels.
 _AFTER = {
@@ -63,8 +66,8 @@ class ChannelTracker:
     """Follows channels through the torch functions of one forward pass."""
 
     def __init__(self) -> None:
-        # The tensors are kept: the id of one that is gone would be given to another.
-        self._known: dict[int, tuple[Tensor, Channels]] = {}
+        # The tensors are not kept: all maps of a large model at once would not fit into memory.
+        self._known: dict[int, tuple[weakref.ref[Tensor], Channels]] = {}
 
     def find(self, tensor: Tensor) -> Channels:
         """Return what is known of a tensor; of two axes the second is always the channels'."""
@@ -113,10 +116,11 @@ class ChannelTracker:
 
     def _channels(self, tensor: Tensor) -> Channels | None:
         entry = self._known.get(id(tensor))
-        return entry[1] if entry is not None else None
+        # The id of a tensor that is gone may have been given to another.
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def _note(self, tensor: Tensor, channels: Channels) -> None:
-        self._known[id(tensor)] = (tensor, channels)
+        self._known[id(tensor)] = (weakref.ref(tensor), channels)
 
     def _label_axes(
         self,
@@ -125,10 +129,11 @@ class ChannelTracker:
         kwargs: Mapping[str, Any],
         count: int,
     ) -> list[int | None]:
+        given = tree_map(self._label, (tuple(args), dict(kwargs)))
+        devices = [leaf.device for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
         try:
-            labels = function(
-                *tree_map(self._label, tuple(args)), **tree_map(self._label, dict(kwargs))
-            )
+            with same_random_state(devices):
+                labels = function(*given[0], **given[1])
         except Exception:  # labels are float32 and contiguous, which not every function takes
             return [None] * count
         found = [_varying_axis(leaf) for leaf in tree_leaves(labels) if _is_tracked(leaf)]
@@ -168,6 +173,8 @@ def _made(name: str, args: Sequence[Any], output: Tensor) -> int | None:
         normalised = args[1] if len(args) > 1 else ()
         return output.dim() - 1 if len(normalised) == 1 else None
     if name in _PRODUCTS and len(args) > 1 and isinstance(args[1], Tensor):
+        if isinstance(args[0], nn.Parameter) and not isinstance(args[1], nn.Parameter):
+            return max(output.dim() - 2, 0)  # weight @ x has the features in its rows
         # A product with a weight makes features; one of two activations (attention) does not say.
         is_weight = isinstance(args[1], nn.Parameter) or args[1].dim() == 2
         return output.dim() - 1 if is_weight and name != "__rmatmul__" else None

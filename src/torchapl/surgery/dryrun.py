@@ -14,18 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_map
 
 from torchapl.curves.affine import AffineAPL
 from torchapl.modules import APL
 from torchapl.surgery import functions, watching
 from torchapl.surgery.channels import Channels, ChannelTracker
-from torchapl.surgery.running import ExampleInputs, run_model, untouched
+from torchapl.surgery.overwriting import OverwrittenInputs
+from torchapl.surgery.running import ExampleInputs, run_model, same_random_state, untouched
 
 # Frames of torch between a call in forward() and the recorder.
 _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
 _BETWEEN = {str(Path(torch.__file__).parent / file) for file in _TORCH_FILES}
 _BETWEEN |= {__file__, watching.__file__}
+# Stands for a tensor in recorded arguments: those of all modules at once would fill the memory.
+_TENSOR = torch.empty(0)
 _LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
 
 
@@ -45,6 +48,7 @@ class Call:
     channels: Channels
     order: int  # counts the calls of the run
     rewires: bool = False  # in place, and the overwritten input is used again
+    escapes: bool = False  # it is used again by another module, which cannot be told
 
 
 @dataclass
@@ -52,7 +56,7 @@ class Invocation:
     """One run of a module's forward: its arguments and its own activation calls in order."""
 
     owner: nn.Module
-    arguments: dict[str, Any] | None  # None where they do not fit the signature
+    arguments: dict[str, Any] | None  # without tensors; None where they do not fit the signature
     calls: list[Call] = field(default_factory=list)
 
 
@@ -75,8 +79,7 @@ class Recorder(TorchFunctionMode):
         self._layers: list[nn.Module] = []
         self._tracker = ChannelTracker()
         self._candidates: dict[int, tuple[object, nn.Module | None]] = {}
-        # Inputs that an in-place activation has overwritten: using one again is using the result.
-        self._overwritten: dict[int, tuple[Tensor, Call]] = {}
+        self._overwritten = OverwrittenInputs(self._tracker)
         self._count = 0
         self._paused = 0
 
@@ -86,6 +89,9 @@ class Recorder(TorchFunctionMode):
         """Stand in for ``nn.Module.__call__``."""
         if self._paused:
             return original(module, *args, **kwargs)
+        self._check_reuse((args, kwargs))
+        if type(module) in functions.KINDS:
+            args, kwargs = functions.positional(args, kwargs)
         if isinstance(module, (APL, AffineAPL)):
             return self._unit(partial(original, module), *args, **kwargs)
         function = self._as_activation(module, args, kwargs)
@@ -101,6 +107,7 @@ class Recorder(TorchFunctionMode):
         """Stand in for a function that a module keeps as an attribute."""
         if self._paused or not self._stack or self._stack[-1].owner is not owner:
             return function(*args, **kwargs)
+        self._check_reuse((args, kwargs))
         plain = self._as_activation(function, args, kwargs)
         if plain is None:
             return function(*args, **kwargs)
@@ -118,11 +125,12 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         if func.__name__ not in _LOOK_AT_SHAPE:
             self._check_reuse((args, kwargs))
-        function = functions.of_call(func, args, kwargs) if self._stack and args else None
-        if function is not None and isinstance(args[0], Tensor):
+        function = functions.of_call(func, args, kwargs) if self._stack else None
+        if function is not None:
+            (input, *rest), named = functions.positional(args, kwargs)
             in_place = functions.is_in_place(func.__name__, args, kwargs)
-            run = partial(_with_input, func, args[1:], kwargs)
-            return self._activation(run, function, args[0], in_place)
+            run = partial(_with_input, func, rest, named)
+            return self._activation(run, function, input, in_place)
         result = func(*args, **kwargs)
         layer = self._layers[-1] if self._layers else None
         self._tracker.follow(func, args, kwargs, result, layer)
@@ -132,7 +140,7 @@ class Recorder(TorchFunctionMode):
         """Run the units of an earlier swap without looking into them."""
         with self._pause():
             output = run(*args, **kwargs)
-        self._tracker.rename(args[0], output)
+        self._tracker.rename(functions.positional(args, kwargs)[0][0], output)
         return output
 
     def _enter(
@@ -144,17 +152,18 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         registered = id(module) in self._registered
         if registered:
+            args, kwargs = self._renewed((args, kwargs))
             self._stack.append(Invocation(module, _bind(module, args, kwargs)))
             self.invocations.append(self._stack[-1])
         self._layers.append(module)
         try:
             result = run(*args, **kwargs)
+            self._check_reuse(result)
         finally:
             self._layers.pop()
             if registered:
                 self._stack.pop()
-        self._check_reuse(result)
-        return result
+        return self._renewed(result) if registered else result
 
     def _activation(
         self,
@@ -187,7 +196,7 @@ class Recorder(TorchFunctionMode):
             if in_place:
                 # A second tensor of the same values tells the result from the overwritten input.
                 output = output.view_as(output)
-                self._overwritten[id(input)] = (input, call)
+                self._overwritten.note(input, call)
             self._tracker.rename(input, output)
         return output
 
@@ -203,15 +212,16 @@ class Recorder(TorchFunctionMode):
         ):
             return None
         if id(candidate) not in self._candidates:
-            with self._pause():
+            with self._pause(), same_random_state([args[0].device]):
                 self._candidates[id(candidate)] = (candidate, _examine(candidate, args[0]))
         return self._candidates[id(candidate)][1]
 
     def _check_reuse(self, values: object) -> None:
-        if self._overwritten:
-            for leaf in tree_leaves(values):
-                if id(leaf) in self._overwritten:
-                    self._overwritten[id(leaf)][1].rewires = True
+        self._overwritten.check(values, self._stack[-1].owner if self._stack else None)
+
+    def _renewed(self, values: Any) -> Any:
+        with self._pause():
+            return self._overwritten.renewed(values)
 
     @contextmanager
     def _pause(self) -> Iterator[None]:
@@ -232,15 +242,15 @@ def record(model: nn.Module, example_inputs: ExampleInputs) -> Recording:
 
 
 def _with_input(
-    func: Callable[..., Any], rest: tuple[Any, ...], kwargs: dict[str, Any], input: Tensor
+    func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any], input: Tensor
 ) -> Any:
     return func(input, *rest, **kwargs)
 
 
 def _examine(candidate: Any, input: Tensor) -> nn.Module | None:
-    if isinstance(candidate, nn.PReLU):
-        return candidate
     if isinstance(candidate, nn.Module):
+        if isinstance(candidate, nn.PReLU) or type(candidate) in functions.KINDS:
+            return candidate
         state = (*candidate.parameters(), *candidate.buffers(), *candidate.children())
         if state or not functions.is_elementwise(functions.in_both_modes(candidate), input):
             return None
@@ -256,7 +266,7 @@ def _examine(candidate: Any, input: Tensor) -> nn.Module | None:
 def _interval(input: Tensor) -> tuple[float, float]:
     """Return the smallest and largest finite value."""
     finite = input[input.isfinite()]
-    if finite.numel() == 0:
+    if finite.numel() == 0 or input.is_complex():
         return (-1.0, 1.0)
     low, high = finite.aminmax()
     return (float(low), float(high))
@@ -277,4 +287,7 @@ def _bind(
     except (TypeError, ValueError):
         return None
     bound.apply_defaults()
-    return dict(bound.arguments)
+    return {
+        name: tree_map(lambda leaf: _TENSOR if isinstance(leaf, Tensor) else leaf, value)
+        for name, value in bound.arguments.items()
+    }

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# Elements on which a function is tried, more or less: a layer's input may have millions.
+_PROBES = 65_536
+
 # Gates are no activations: a curve that leaves [0, 1] changes what they mean.
 GATES = (nn.Sigmoid, nn.Hardsigmoid, nn.LogSigmoid)
 
@@ -38,6 +41,8 @@ _TABLE: list[tuple[type[nn.Module], tuple[Any, ...], tuple[str, ...]]] = [
 _FUNCTIONS = {
     function: (kind, names) for kind, functions, names in _TABLE for function in functions
 }
+# What a module of these types computes needs no test.
+KINDS = frozenset(kind for kind, _, _ in _TABLE)
 _METHODS = {
     name: (kind, names)
     for kind, functions, names in _TABLE
@@ -60,6 +65,15 @@ def is_activation(name: str, module: nn.Module) -> bool:
     return not isinstance(module, GATES)
 
 
+def positional(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with its input in the first place, also if given by name."""
+    named = {} if args else {"input": kwargs["input"]} if "input" in kwargs else {}
+    rest = {name: value for name, value in kwargs.items() if name not in named}
+    return (*named.values(), *args), rest
+
+
 def of_call(
     function: object, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> nn.Module | None:
@@ -79,7 +93,12 @@ def of_method(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -
 
 def is_in_place(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """Tell whether a call found by :func:`of_call` overwrites its input."""
-    return name.endswith("_") or kwargs.get("inplace") is True or True in args[1:]
+    # By identity: the 1 of softplus(x, 1) equals True.
+    return (
+        name.endswith("_")
+        or kwargs.get("inplace") is True
+        or any(value is True for value in args[1:])
+    )
 
 
 def _build(
@@ -88,11 +107,11 @@ def _build(
     kwargs: Mapping[str, object],
 ) -> nn.Module | None:
     kind, names = entry
+    args, kwargs = positional(args, kwargs)
     given = {**dict(zip(names, args[1:], strict=False)), **kwargs}
-    given.pop("input", None)
     given.pop("inplace", None)
     # A computed argument (alpha=self.alpha.exp()) or out= cannot be moved into a module.
-    if not given.keys() <= set(names) or len(args) > len(names) + 1:
+    if not args or not given.keys() <= set(names) or len(args) > len(names) + 1:
         return None
     if not all(isinstance(value, (int, float, str)) for value in given.values()):
         return None
@@ -103,11 +122,12 @@ def is_elementwise(function: Callable[[Tensor], object], like: Tensor) -> bool:
     """Test numerically whether a function of a tensor acts on each element alone, and not linearly.
 
     Args:
-        function: Called on tensors of the shape, dtype and device of ``like``.
+        function: Called on tensors of the shape, dtype and device of ``like``; of a long one on a
+            part, of one with an element or two on several.
         like: An input that it has in the model.
     """
     generator = torch.Generator().manual_seed(0)
-    x = 3 * torch.randn(like.shape, generator=generator, dtype=torch.float32)
+    x = 3 * torch.randn(_probe_shape(like), generator=generator, dtype=torch.float32)
     order = torch.randperm(x.numel(), generator=generator)
     # Half of the elements are replaced: the others must not feel it.
     changed = torch.where(torch.rand(x.shape, generator=generator) < 0.5, x, -2 * x + 1)
@@ -165,6 +185,15 @@ class PlainFunction(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return self.function(input)
+
+
+def _probe_shape(like: Tensor) -> tuple[int, ...]:
+    shape = tuple(like.shape)
+    if like.numel() < 8:
+        return (8, *shape[1:]) if like.numel() else (0,)
+    rows = _PROBES * shape[0] // like.numel()
+    # Not one row alone, on which a softmax over the rows would act on each element.
+    return (min(shape[0], max(rows, 2)), *shape[1:])
 
 
 def _evaluate(function: Callable[[Tensor], object], x: Tensor, like: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torchapl.surgery.rewriting import rewrite
 from torchapl.surgery.units import Unit
 
 _REPLACED = "_replaced"
+_FLAGS = "_flags_before_swap"
 # Those of the module that is replaced stay in force, and their handles keep working.
 _HOOKS = (
     "_forward_hooks",
@@ -110,13 +111,30 @@ class Placement:
 
     def _set_flag(self, module: nn.Module, name: str, value: object) -> None:
         old = getattr(module, name)
-        setattr(module, name, value)
-        self._undo.append(lambda: setattr(module, name, old))
+        # After a second swap the first value is still the one to go back to.
+        kept = {name: old, **vars(module).get(_FLAGS, {})}
+        before = dict(vars(module))
+        vars(module).update({name: value, _FLAGS: kept})
+        self._undo.append(lambda: _put_back(module, before, (name, _FLAGS)))
 
 
 def replaced_by(unit: Unit) -> Any:
     """Return the module or function whose place the units took."""
     return vars(unit)[_REPLACED]
+
+
+def like_unit(module: nn.Module, unit: Unit) -> nn.Module:
+    """Bring a module that takes the place of units to their device, dtype and mode; keep hooks."""
+    for name in _HOOKS:
+        vars(module)[name] = vars(unit)[name]
+    parameter = next(unit.parameters())
+    return module.to(parameter.device, parameter.dtype).train(unit.training)
+
+
+def restore_flags(model: nn.Module) -> None:
+    """Allow torch's encoder its fused kernel again."""
+    for module in model.modules():
+        vars(module).update(vars(module).pop(_FLAGS, {}))
 
 
 def _take_over(unit: Unit, old: Any, owner: nn.Module) -> None:
@@ -126,6 +144,13 @@ def _take_over(unit: Unit, old: Any, owner: nn.Module) -> None:
     if isinstance(old, nn.Module):
         for name in _HOOKS:
             vars(unit)[name] = vars(old)[name]
+
+
+def _put_back(module: nn.Module, before: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        vars(module).pop(name, None)
+        if name in before:
+            vars(module)[name] = before[name]
 
 
 def _assign(parent: nn.Module, name: str, value: Any) -> None:

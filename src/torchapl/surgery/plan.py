@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from torch import nn
 
+from torchapl.functional import FLOATING
 from torchapl.surgery.dryrun import Call, Invocation
 from torchapl.surgery.functions import kind_of
 from torchapl.surgery.report import Constant, Left, Rewrite
@@ -107,11 +108,15 @@ class Planner:
                     sites.setdefault(key, Site([])).calls.append(call)
         kept = []
         for site in sites.values():
-            name = self._label(site)
-            if self.match(name, site.function):
-                kept.append(site)
-            else:
+            name, dtypes = self._label(site), {call.dtype for call in site.calls}
+            if not self.match(name, site.function):
                 self._leave([site], "not selected by match")
+            elif not dtypes <= set(FLOATING):
+                self._leave([site], f"its input is {', '.join(map(str, dtypes))}")
+            elif any(call.escapes for call in site.calls):
+                self._leave([site], "overwrites an input that another module reads afterwards")
+            else:
+                kept.append(site)
         return kept
 
     def _label(self, site: Site) -> str:

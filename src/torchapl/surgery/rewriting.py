@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import inspect
+import types
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import fx, nn
 
 from torchapl.surgery import functions
 from torchapl.surgery.report import Rewrite
-from torchapl.surgery.tracing import Traced, activation_of, trace
+from torchapl.surgery.tracing import NotTraceableError, Traced, activation_of, trace
 
 _ORIGINAL_CLASS = "_rewritten_from"
 
@@ -19,34 +20,28 @@ _ORIGINAL_CLASS = "_rewritten_from"
 class RewrittenModule(fx.GraphModule):
     """A graph module that keeps parameters, children, hooks and attributes of the original.
 
-    Methods and properties of the original class work on it as well. It can be copied and pickled.
+    It is an instance of the original class as well, so that its methods, also those that replace
+    one of ``nn.Module`` such as ``train``, are in force. It can be copied and pickled.
     """
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            original = self.__dict__.get(_ORIGINAL_CLASS, nn.Module)
-            found = inspect.getattr_static(original, name, None)
-            if found is None:
-                raise
-            return found.__get__(self, original) if hasattr(found, "__get__") else found
+    def __copy__(self) -> RewrittenModule:
+        twin = _empty(self.__dict__[_ORIGINAL_CLASS])
+        twin.__setstate__({**self.__getstate__(), "_graph": copy.deepcopy(self.graph)})
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RewrittenModule:
-        twin = fx.GraphModule.__new__(RewrittenModule)
-        memo[id(self)] = twin
+        twin = memo[id(self)] = _empty(self.__dict__[_ORIGINAL_CLASS])
         twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_empty, (), self.__getstate__())
+        return (_empty, (self.__dict__[_ORIGINAL_CLASS],), self.__getstate__())
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        _name_class(self)
         self.graph.owning_module = self
         self.recompile()
 
@@ -61,7 +56,13 @@ def rewrite(
         plan: Which calls, and the constants of the trace.
         units: The units by their name in the module.
     """
-    traced = trace(module, dict(plan.constants))
+    try:
+        traced = trace(module, dict(plan.constants))
+    except NotTraceableError as reason:
+        raise ValueError(
+            f"the forward of {plan.module or 'the model'} cannot be traced: {reason}; it is not "
+            "the code that was swapped"
+        ) from reason
     nodes = {node.name: node for node in traced.graph.nodes}
     missing = [name for name, _ in plan.units if name not in nodes]
     if missing:
@@ -82,10 +83,14 @@ def rewrite(
 def _assemble(
     module: nn.Module, traced: Traced, dropped: Sequence[str], units: Mapping[str, nn.Module]
 ) -> RewrittenModule:
-    result = RewrittenModule(nn.Module(), fx.Graph())
+    original = vars(module).get(_ORIGINAL_CLASS, type(module))
+    result = _empty(original)
+    # Those that a graph module has beside the attributes of any module.
+    result.__dict__.update(fx.GraphModule(nn.Module(), fx.Graph()).__dict__)
     result.__dict__.update(module.__dict__)
     for kind in ("_parameters", "_buffers", "_modules"):
         result.__dict__[kind] = dict(module.__dict__[kind])
+    result.__dict__["_load_state_dict_pre_hooks"] = _moved_hooks(module, result)
     for name in dropped:
         del result._modules[name]
     called = {node.target for node in traced.graph.nodes if node.op == "call_module"}
@@ -94,7 +99,7 @@ def _assemble(
             result.add_module(name, stranger)
     for name, unit in units.items():
         result.add_module(name, unit)
-    result.__dict__.setdefault(_ORIGINAL_CLASS, type(module))
+    result.__dict__[_ORIGINAL_CLASS] = original
     result.__dict__["_graph"] = traced.graph
     result.__setstate__({})
     return result
@@ -109,7 +114,7 @@ def _overwrites(node: fx.Node, function: nn.Module | None) -> bool:
 
 def _replace_call(node: fx.Node, unit: str, *, in_place: bool) -> None:
     graph = node.graph
-    input = node.args[0]
+    input = functions.positional(node.args, node.kwargs)[0][0]
     with graph.inserting_before(node):
         replacement = graph.call_module(unit, (input,))
     node.replace_all_uses_with(replacement)
@@ -122,9 +127,19 @@ def _replace_call(node: fx.Node, unit: str, *, in_place: bool) -> None:
     graph.erase_node(node)
 
 
-def _empty() -> RewrittenModule:
-    return fx.GraphModule.__new__(RewrittenModule)
+def _moved_hooks(module: nn.Module, result: nn.Module) -> dict[int, Any]:
+    """Return the hooks of load_state_dict, of which some refer to the module that they are for."""
+    hooks: dict[int, Any] = type(module._load_state_dict_pre_hooks)()
+    for key, hook in module._load_state_dict_pre_hooks.items():
+        hooks[key] = copy.copy(hook)
+        if getattr(hook, "with_module", False):
+            hooks[key].module = weakref.ref(result)
+    return hooks
 
 
-def _name_class(module: RewrittenModule) -> None:
-    type(module).__name__ = module.__dict__[_ORIGINAL_CLASS].__name__
+def _empty(original: type[nn.Module]) -> RewrittenModule:
+    # Before the original class, whose forward the graph's replaces.
+    mixed = types.new_class(original.__name__, (RewrittenModule, original))
+    module: RewrittenModule = fx.GraphModule.__new__(mixed)
+    type(module).__name__ = original.__name__
+    return module

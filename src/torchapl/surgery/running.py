@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -36,13 +37,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None
+        # The first pass makes the buffers of lazy modules; there is nothing to put back.
+        if buffer is not None and not is_lazy(buffer)
     ]
-    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
-    kind = accelerators[0].type if accelerators else "cuda"
+    tensors = (*model.parameters(), *model.buffers())
     try:
-        with torch.random.fork_rng(accelerators, device_type=kind), torch.no_grad():
+        with same_random_state(tensor.device for tensor in tensors), torch.no_grad():
             model.eval()
             yield
     finally:
@@ -55,6 +55,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 # Only where needed: a copy would count as a change of the buffer's version.
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+
+
+def same_random_state(devices: Iterable[torch.device]) -> AbstractContextManager[None]:
+    """Put back the random state of the CPU and of these devices at the end."""
+    accelerators = [device for device in set(devices) if device.type not in ("cpu", "meta")]
+    kind = accelerators[0].type if accelerators else "cuda"
+    return torch.random.fork_rng(accelerators, device_type=kind)
 
 
 def _copy(leaf: Any) -> Any:

@@ -12,7 +12,7 @@ from torchapl.modules import Sharing
 from torchapl.surgery.dryrun import record
 from torchapl.surgery.functions import is_activation
 from torchapl.surgery.making import UnitDim, make
-from torchapl.surgery.placing import Placement, replaced_by
+from torchapl.surgery.placing import Placement, like_unit, replaced_by, restore_flags
 from torchapl.surgery.plan import Match, Planner
 from torchapl.surgery.report import SwapReport
 from torchapl.surgery.running import ExampleInputs
@@ -170,6 +170,9 @@ def restore_activations(
             fixed = _fixed(unit, to, tolerance)
             for path in (swap.name, *swap.aliases):
                 placement.put(path, fixed)
+    # The fused kernel computes what was there, whatever is there now.
+    if to == "original":
+        restore_flags(model)
     for module in model.modules():
         vars(module).pop(_REPORT, None)
     return model
@@ -182,18 +185,34 @@ def _check(model: nn.Module, num_hinges: int, per: str) -> None:
         raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel, torch.jit.ScriptModule)
-    wrapped = isinstance(model, wrappers) or "_orig_mod" in model._modules
-    if wrapped or any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
+    for name, module in model.named_modules():
+        if _is_wrapped(module):
+            part = f"its part {name!r}" if name else "model"
+            raise ValueError(
+                f"{part} is a {type(module).__name__} that is compiled, scripted or distributed: "
+                "swap the plain model first, then wrap it"
+            )
+    if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError(
-            f"model is a {type(model).__name__} that is compiled, scripted or distributed: swap "
-            "the plain model first, then wrap it"
+            "model has parameters on the meta device, which have no values to run with: give it "
+            "weights first, or swap another and use rebuild_swapped"
         )
+
+
+def _is_wrapped(module: nn.Module) -> bool:
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel, torch.jit.ScriptModule)
+    if isinstance(module, wrappers) or "_orig_mod" in module._modules:
+        return True
+    own = module.parameters(recurse=False)
+    return module._compiled_call_impl is not None or any(
+        type(parameter).__name__ == "DTensor" for parameter in own
+    )
 
 
 def _fixed(unit: Unit, to: Fixed, tolerance: float) -> Any:
     if to == "relu":
-        return nn.ReLU()
+        return like_unit(nn.ReLU(), unit)
     if to == "simplified":
-        return simplify(unit, tolerance).model.requires_grad_(False)
-    return replaced_by(unit)
+        return like_unit(simplify(unit, tolerance).model.requires_grad_(False), unit)
+    old = replaced_by(unit)
+    return like_unit(old, unit) if isinstance(old, nn.Module) else old

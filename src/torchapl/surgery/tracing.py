@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import operator
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
@@ -59,18 +61,19 @@ def trace(module: nn.Module, constants: Mapping[str, Constant]) -> Traced:
     """
     if "forward" in vars(module):
         raise NotTraceableError("its forward was replaced on the instance")
+    hidden = [name for name in ("graph", "code") if hasattr(module, name)]
+    if hidden and not isinstance(module, fx.GraphModule):
+        raise NotTraceableError(f"its {hidden[0]!r} would be hidden by that of a graph module")
     graphs = []
     with _same_modes(module):
         for mode in (False, True):
             module.train(mode)
             tracer = _Tracer(constants)
-            before = {name: id(value) for name, value in vars(module).items()}
-            try:
-                graphs.append(tracer.trace(module))
-            except Exception as error:  # forward is foreign code: anything may be raised
-                raise NotTraceableError(_first_line(error)) from error
-            if before != {name: id(value) for name, value in vars(module).items()}:
-                raise NotTraceableError("forward sets attributes, which a graph would not do again")
+            with _without_effects(module):
+                try:
+                    graphs.append(tracer.trace(module))
+                except Exception as error:  # forward is foreign code: anything may be raised
+                    raise NotTraceableError(_first_line(error)) from error
     _merge_modes(*graphs)
     graphs[0].lint()
     return Traced(graphs[0], tracer.strangers)
@@ -114,7 +117,7 @@ def activation_of(
 ) -> nn.Module | None:
     """Return the module that computes a node, where it may be an activation call."""
     if node.op == "call_function":
-        return functions.of_call(node.target, node.args, node.kwargs) if node.args else None
+        return functions.of_call(node.target, node.args, node.kwargs)
     if node.op == "call_method":
         return functions.of_method(str(node.target), node.args, node.kwargs)
     if node.op == "call_module":
@@ -177,6 +180,8 @@ class _Tracer(fx.Tracer):
         name, default = parameter.name, parameter.default
         stars = _STARS.get(parameter.kind, "")
         defaults = () if stars or default is parameter.empty else (default,)
+        if parameter.kind is parameter.KEYWORD_ONLY and not defaults:
+            defaults = (None,)  # in the graph it has a position, behind others with defaults
         proxy = self.create_proxy("placeholder", stars + name, defaults, {})
         if stars:
             empty: Any = () if stars == "*" else {}
@@ -248,6 +253,30 @@ def _leaves(node: fx.Node) -> list[Any]:
     return tree_leaves(
         (node.args, dict(node.kwargs)), is_leaf=lambda leaf: isinstance(leaf, fx.Node)
     )
+
+
+@contextmanager
+def _without_effects(module: nn.Module) -> Iterator[None]:
+    """Refuse a forward that does more than compute, as a graph would do it once or never."""
+    attributes, states = dict(vars(module)), (random.getstate(), torch.get_rng_state())
+    try:
+        yield
+        changed = {
+            name
+            for name, value in vars(module).items()
+            if name not in attributes or value is not attributes[name]
+        }
+        if any(name.startswith("_tensor_constant") for name in changed):
+            raise NotTraceableError("forward makes a tensor, which a graph would make once")
+        if changed or len(vars(module)) != len(attributes):
+            raise NotTraceableError("forward sets attributes, which a graph would not do again")
+        if random.getstate() != states[0] or not torch.equal(torch.get_rng_state(), states[1]):
+            raise NotTraceableError("forward draws random numbers, which a graph would draw once")
+    finally:
+        vars(module).clear()
+        vars(module).update(attributes)
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class Forms:
         settings = {name: repr(value) for name, value in vars(function).items() if name[0] != "_"}
         key = (type(function), frozenset(settings.items()), interval)
         if key not in self._fits:
-            self._fits[key] = fit(lambda x: function(x.clone()), self._num_hinges, interval).form
+            self._fits[key] = fit(function, self._num_hinges, interval).form
         return self._fits[key]
 
 

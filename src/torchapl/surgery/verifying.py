@@ -70,24 +70,32 @@ def _as_before(units: Mapping[str, Unit], called: Counter[str]) -> Iterator[None
 
 def _difference(before: Any, after: Any) -> tuple[float, float, float]:
     """Return the largest difference, the size of the values and the relative tolerance for it."""
-    pairs = [
-        (first, second)
-        for first, second in zip(tree_leaves(before), tree_leaves(after), strict=False)
-        if isinstance(first, Tensor)
-    ]
-    if type(before) is not type(after) or len(tree_leaves(before)) != len(tree_leaves(after)):
+    firsts, seconds = _tensors(before), _tensors(after)
+    shapes = [[tensor.shape for tensor in tensors] for tensors in (firsts, seconds)]
+    if type(before) is not type(after) or shapes[0] != shapes[1]:
         return float("inf"), 1.0, 0.0
     change, scale, tolerance = 0.0, 0.0, 1e-4
-    for first, second in pairs:
-        if not isinstance(second, Tensor) or first.shape != second.shape:
-            return float("inf"), 1.0, 0.0
+    for first, second in zip(firsts, seconds, strict=True):
         if first.numel() == 0:
             continue
         gap = (first.double() - second.double()).abs()
-        # Infinities and NaN in the same places are no difference.
+        # Infinities and NaN in the same places are no difference, elsewhere they are infinite.
         same = (first == second) | (first.isnan() & second.isnan())
-        change = max(change, float(torch.where(same, 0.0, gap).max()))
+        gap = torch.where(same, 0.0, gap.nan_to_num(torch.inf, torch.inf))
+        change = max(change, float(gap.max()))
         scale = max(scale, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
         if first.dtype in (torch.float16, torch.bfloat16):
             tolerance = 2e-2
     return change, scale, tolerance
+
+
+def _tensors(value: Any, depth: int = 3) -> list[Tensor]:
+    """Return the tensors in a model's output, also those in attributes of an object."""
+    found: list[Tensor] = []
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            found.append(torch.view_as_real(leaf) if leaf.is_complex() else leaf)
+        elif depth and hasattr(leaf, "__dict__") and not callable(leaf):
+            # A dataclass or a distribution.
+            found += _tensors(dict(vars(leaf)), depth - 1)
+    return found

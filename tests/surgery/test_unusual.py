@@ -1,0 +1,310 @@
+"""Models and habits that are rarer than those of the zoo."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import random
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchapl import APL, describe, restore_activations, swap_activations
+
+
+class Net(nn.Module):
+    """Two layers, and a forward that is given."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Any], **parts: Any) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.run = [run]
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run[0](self, x)
+
+
+def residual(activation: Callable[[Tensor], Tensor]) -> Callable[[Net, Tensor], Tensor]:
+    def run(net: Net, x: Tensor) -> Tensor:
+        y = net.first(x)
+        return y + activation(y)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("activation", "kind"),
+    [
+        (lambda y: F.softplus(y, 1), "Softplus"),  # 1 == True, but it is no inplace=True
+        (lambda y: torch.celu(y, 1.0), "CELU"),
+        (lambda y: torch.relu(input=y), "ReLU"),
+        (lambda y: F.gelu(input=y, approximate="tanh"), "GELU"),
+    ],
+)
+def test_arguments_in_any_form(activation: Callable[[Tensor], Tensor], kind: str) -> None:
+    net, x = Net(residual(activation)), torch.randn(64, 6)
+    before = net(x)
+    result = swap_activations(net, x, num_hinges=6)
+    assert [swap.kind for swap in describe(result).swaps] == [kind]
+    torch.testing.assert_close(result(x), before, atol=0.05, rtol=0)
+
+
+def test_module_called_with_its_input_by_name() -> None:
+    net = Net(lambda net, x: net.act(input=net.first(x)), act=nn.ReLU())
+    assert isinstance(swap_activations(net, torch.randn(4, 6)).act, APL)
+
+
+def test_keywords_that_must_be_given_behind_ones_with_defaults() -> None:
+    class Keywords(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, scale: float = 2.0, *, bias: Tensor) -> Tensor:
+            return F.relu(self.linear(x)) * scale + bias
+
+    example = {"x": torch.randn(8, 4), "bias": torch.randn(4)}
+    net = Keywords()
+    assert torch.equal(swap_activations(net, example)(**example), net(**example))
+
+
+def test_integers_are_no_input_of_units() -> None:
+    net = Net(lambda net, x: F.relu(net.first(x)) * F.relu(x.long()))
+    report = describe(swap_activations(net, torch.randn(4, 6)))
+    assert [swap.name for swap in report.swaps] == ["relu_1"]
+    assert [left.reason for left in report.left] == ["its input is torch.int64"]
+
+
+class Swish(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x)
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh(), Swish()])
+def test_an_example_of_one_value(activation: nn.Module) -> None:
+    net = swap_activations(nn.Sequential(nn.Linear(4, 1), activation), torch.randn(1, 4))
+    assert [swap.name for swap in describe(net).swaps] == ["1"]
+
+
+def test_the_test_of_a_module_is_made_on_a_part_of_a_large_input() -> None:
+    sizes = []
+
+    class Watched(Swish):
+        def forward(self, x: Tensor) -> Tensor:
+            sizes.append(x.numel())
+            return super().forward(x)
+
+    net = nn.Sequential(nn.Linear(64, 64), Watched())
+    assert len(describe(swap_activations(net, torch.randn(20_000, 64))).swaps) == 1
+    assert sizes[0] <= 65_536
+
+
+def test_random_numbers_in_evaluation_do_not_disturb() -> None:
+    class Sampler(nn.Module):
+        """To find that dropout is no activation it is tried, which takes random numbers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.drop, self.act = nn.Linear(4, 4), nn.Dropout(0.3), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.act(self.drop(self.linear(x)))
+            return x + torch.randn_like(x)
+
+    assert describe(swap_activations(Sampler(), torch.randn(8, 4))).output_error == 0
+
+
+def test_maps_are_not_kept_during_the_dry_run() -> None:
+    maps: list[weakref.ref[Tensor]] = []
+
+    class Track(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert sum(reference() is not None for reference in maps) <= 1
+            y = 2 * x
+            maps.append(weakref.ref(y))
+            return y
+
+    layers = [nn.Sequential(nn.Linear(4, 4), Track(), nn.ReLU(inplace=True)) for _ in range(5)]
+    assert len(describe(swap_activations(nn.Sequential(*layers), torch.randn(8, 4))).swaps) == 5
+
+
+class Skip(nn.Module):
+    """The U-net of pix2pix: its first ReLU overwrites what the skip connection then carries on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.LeakyReLU(0.2, True), nn.Linear(6, 6), nn.ReLU(True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.branch(x)], 1)
+
+
+def test_an_input_overwritten_for_another_module_is_left_so() -> None:
+    net, x = nn.Sequential(nn.Linear(6, 6), Skip()), torch.randn(8, 6)
+    before = net(x)
+    report = describe(swap_activations(net, x))
+    assert [swap.name for swap in report.swaps] == ["1.branch.2"]
+    assert [left.name for left in report.left] == ["1.branch.0"]
+    assert "another module reads" in report.left[0].reason
+    assert torch.equal(net(x), before)
+
+
+def test_an_overwritten_input_goes_on_to_a_module() -> None:
+    def run(net: Net, x: Tensor) -> Tensor:
+        y = net.first(x)
+        net.relu(y)
+        return net.tanh(y) + net.second(y)
+
+    net = Net(run, relu=nn.ReLU(inplace=True), tanh=nn.Tanh())
+    result = swap_activations(net, torch.randn(64, 6))
+    assert [swap.name for swap in describe(result).swaps] == ["relu_1", "tanh"]
+
+
+class Frozen(nn.Module):
+    """Methods that replace those of nn.Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.linear(x)))
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def __len__(self) -> int:
+        return 7
+
+
+def test_a_rewritten_module_is_of_its_class() -> None:
+    net = swap_activations(Frozen(), torch.randn(8, 4))
+    x = torch.randn(3, 4)
+    for twin in (net, copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert isinstance(twin, Frozen)
+        assert len(twin) == 7
+        assert not twin.train().norm.training
+        assert torch.equal(twin(x), net(x))
+
+
+def test_hooks_of_load_state_dict_outlive_the_original() -> None:
+    original = Frozen()
+    seen = []
+    original.register_load_state_dict_pre_hook(lambda module, *_: seen.append(id(module)))
+    net = swap_activations(original, torch.randn(8, 4))
+    del original
+    gc.collect()
+    net.load_state_dict(net.state_dict())
+    assert seen == [id(net)]
+
+
+def dropping_layers(net: Net, x: Tensor) -> Tensor:
+    x = F.relu(net.first(x))
+    return x if net.training and random.random() < 0.5 else net.second(x)
+
+
+@pytest.mark.parametrize(
+    ("net", "reason"),
+    [
+        (Net(dropping_layers), "random numbers"),
+        (Net(lambda net, x: F.relu(net.first(x)) + torch.arange(6)), "makes a tensor"),
+        (Net(lambda net, x: F.relu(net.code(x)), code=nn.Linear(6, 6)), "'code' would be hidden"),
+    ],
+)
+def test_a_graph_that_would_be_wrong_is_not_made(net: Net, reason: str) -> None:
+    attributes = set(vars(net))
+    states = random.getstate(), torch.get_rng_state()
+    result = swap_activations(net, torch.randn(4, 6, generator=torch.Generator()))
+    (left,) = describe(result).left
+    assert result is net
+    assert reason in left.reason
+    assert set(vars(net)) - attributes == {"_swap_report"}
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_lazy_modules() -> None:
+    net = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU())
+    swap_activations(net, torch.randn(2, 3, 6, 6))
+    assert net[2].unit_shape == (4,)
+    assert net[1].num_batches_tracked == 0
+
+
+def test_parts_that_are_compiled_or_without_values_are_refused() -> None:
+    x = torch.randn(2, 6)
+    parts = (nn.Sequential(nn.Linear(6, 6), nn.ReLU()) for _ in range(2))
+    in_place = next(parts)
+    in_place.compile(backend="eager")
+    for part in (in_place, torch.compile(next(parts), backend="eager")):
+        with pytest.raises(ValueError, match=r"its part '1' is a .* swap the plain model first"):
+            swap_activations(nn.Sequential(nn.Linear(6, 6), part), x)
+    with pytest.raises(ValueError, match="meta device"):
+        swap_activations(nn.Linear(6, 6, device="meta"), x)
+
+
+@dataclass
+class Output:
+    value: Tensor
+
+
+@pytest.mark.parametrize(
+    "wrap", [Output, lambda y: torch.distributions.Normal(y, 1.0), lambda y: torch.complex(y, y)]
+)
+def test_outputs_of_any_kind_are_compared(wrap: Callable[[Tensor], Any]) -> None:
+    net = Net(lambda net, x: wrap(net.act(net.first(x))), act=nn.Tanh())
+    report = describe(swap_activations(net, torch.randn(64, 6)))
+    assert 0 < report.output_error <= report.swaps[0].error
+
+
+def test_outputs_that_became_nan_count() -> None:
+    # 0 * max(0, b - x) is no number at -inf.
+    net = Net(lambda net, x: net.act(net.first(x) - torch.inf), act=nn.ReLU())
+    assert describe(swap_activations(net, torch.randn(4, 6))).output_error == torch.inf
+
+
+def test_a_weight_on_the_left_makes_rows() -> None:
+    net = Net(lambda net, x: net.act(net.weight @ x), act=nn.ReLU())
+    net.weight = nn.Parameter(torch.randn(5, 6))
+    assert swap_activations(net, torch.randn(6, 3)).act.unit_shape == (5,)
+
+
+def test_what_comes_back_fits_the_model_as_it_is_now() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.PReLU(4), nn.Linear(4, 4), nn.GELU())
+    calls: list[str] = []
+    net[3].register_forward_hook(lambda *_: calls.append("hook"))
+    swapped = swap_activations(net, torch.randn(8, 4)).double().eval()
+    relu = restore_activations(copy.deepcopy(swapped), to="relu")
+    original = restore_activations(swapped)
+    assert original[1].weight.dtype == torch.float64
+    assert not any(module.training for module in (*original, *relu))
+    for restored in (original, relu):
+        calls.clear()
+        restored(torch.randn(2, 4, dtype=torch.float64))
+        assert calls == ["hook"]
+
+
+def test_the_fused_encoder_kernel_comes_back() -> None:
+    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    flags = (net.layers[0].activation_relu_or_gelu, net.use_nested_tensor)
+    restore_activations(swap_activations(net, torch.randn(2, 3, 8)))
+    assert (net.layers[0].activation_relu_or_gelu, net.use_nested_tensor) == flags
+
+
+def test_relu_in_an_encoder_of_gelus_is_relu_in_its_kernel_too() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+    restored = restore_activations(swap_activations(layer, torch.randn(2, 3, 8)), to="relu")
+    x = torch.randn(2, 3, 8)
+    with torch.no_grad():
+        fused = restored.eval()(x)
+    torch.testing.assert_close(fused, restored(x))
