@@ -136,3 +136,9 @@ def test_refusals() -> None:
         auc(torch.tensor([0.0, math.nan]), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, 2\]"):
         histogram_significance(torch.tensor([-1.0, 2.0]), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("counts", [(10, 0, 1), (-1, 5, 1), (1, 5, -1), (math.nan, 5, 1)])
+def test_impossible_counts_have_no_significance(counts: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="background must be positive"):
+        asimov_significance(*counts)

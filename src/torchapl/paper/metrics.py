@@ -48,6 +48,11 @@ def asimov_significance(signal: float, background: float, sigma: float) -> float
         >>> round(asimov_significance(50, 100, 7), 2), round(asimov_significance(100, 5000, 250), 2)
         (3.72, 0.38)
     """
+    if not (signal >= 0 and background > 0 and sigma >= 0):
+        raise ValueError(
+            "signal and sigma must not be negative and background must be positive, "
+            f"got {signal}, {sigma} and {background}"
+        )
     value = _asimov(*(torch.tensor(x, dtype=torch.float64) for x in (signal, background, sigma)))
     return float(value)
 
@@ -130,6 +135,8 @@ def histogram_significance(
         >>> print(f"{histogram_significance(scores.sigmoid(), labels):.1f}")
         5.4
     """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
     probabilities, positive = _checked(probabilities, labels)
     if probabilities.min() < 0 or probabilities.max() > 1:
         raise ValueError(

@@ -128,3 +128,11 @@ def test_what_is_not_a_store_yet_cannot_be_verified(tmp_path: Path) -> None:
     (tmp_path / "SUSY.csv").write_text("0,1\n")
     with pytest.raises(DataError, match="is not converted yet"):
         management.verify_set("uci-susy", tmp_path)
+
+
+def test_the_folder_of_the_set_itself_is_told_from_the_one_above(
+    served: Tiny, tmp_path: Path
+) -> None:
+    folder = management.fetch_set("cifar10", tmp_path)
+    with pytest.raises(DataError, match=f"give the one above it, {tmp_path}"):
+        cifar.load("cifar10", folder)

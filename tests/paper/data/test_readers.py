@@ -343,3 +343,11 @@ def test_a_damaged_file_is_not_in_the_way_of_a_better_copy(
         assert not (tmp_path / "a.events.partial").exists()
     (tmp_path / "a.csv").write_text(whole)
     assert convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events").rows == 300
+
+
+def test_numbers_of_columns_are_not_taken_for_an_event(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.csv", events(5))
+    text = (tmp_path / "a.csv").read_text()
+    (tmp_path / "a.csv").write_text(",".join(map(str, range(19))) + "\n" + text)
+    with pytest.raises(DataError, match="has the numbers of its columns"):
+        convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events")

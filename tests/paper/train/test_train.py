@@ -14,10 +14,11 @@ from torchapl import APL
 from torchapl.paper import metrics
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment, Optim
+from torchapl.paper.data import Batches
 from torchapl.paper.runs import RunResult, load_runs
 from torchapl.paper.train import DivergedError, InterruptedRunError, checkpoint, observe, train
 from torchapl.paper.train.sums import Sums
-from torchapl.paper.train.trainer import Trainer
+from torchapl.paper.train.trainer import Evaluation, Trainer
 
 IMAGES = Experiment(
     "images",
@@ -255,3 +256,21 @@ def test_sums_do_not_depend_on_when_they_are_looked_at() -> None:
 def test_one_unit_for_a_whole_layer_is_recorded() -> None:
     numbers = observe.statistics(APL(), torch.randn(100))
     assert (numbers["units"], numbers["left_slope_mean"]) == (1, 0.25)
+
+
+def test_relu_that_overflows_does_not_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Trainer.evaluate
+
+    def evaluate(self: Trainer, batches: Batches) -> Evaluation:
+        unit = next(iter(observe.units(self.net).values()))
+        if "forward" in vars(unit):
+            raise DivergedError("not finite without its curves")
+        return plain(self, batches)
+
+    monkeypatch.setattr(Trainer, "evaluate", evaluate)
+    result = train(TOY, 0, tmp_path, device="cpu")
+    assert result.status == "finished"
+    assert "test_auc" in result.metrics
+    assert "replaced_test_auc" not in result.metrics

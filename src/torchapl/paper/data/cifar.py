@@ -68,6 +68,10 @@ def find_form(images: ImageSet, name: str, root: Path) -> ImageForm:
             raise DataError(
                 f"{root / form.folder} is a file; a folder with {form.train[0].name} is expected"
             )
+        if root.name == form.folder and (root / form.train[0].name).exists():
+            raise DataError(
+                f"{root} is the folder of the set itself: give the one above it, {root.parent}"
+            )
     folders = " or ".join(form.folder for form in images.forms)
     raise DataError(
         f"{name} is not in {root}: no folder {folders} there. Run `torchapl data fetch {name} "

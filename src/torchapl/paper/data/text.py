@@ -62,8 +62,10 @@ def _csv_header(path: Path, packed: bool) -> list[str] | None:
     with gzip.open(path, "rb") if packed else path.open("rb") as file:
         line = file.readline(1 << 16).decode("utf-8-sig", errors="replace").strip()
     if not line:
-        raise DataError("is empty")
+        raise DataError("is empty, or its first line is")
     fields = [field.strip().strip('"') for field in line.split(",")]
+    if fields == [str(number) for number in range(len(fields))]:
+        raise DataError("has the numbers of its columns, no events, in its first line: remove it")
     try:
         [float(field) for field in fields]
     except ValueError:

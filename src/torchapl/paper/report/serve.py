@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,8 +90,10 @@ def make_server(source: Path, port: int) -> ThreadingHTTPServer:
             self.send_header("Cache-Control", "no-cache")
             if stamp:
                 self.send_header("ETag", f'"{stamp}"')
-            self.end_headers()
-            self.wfile.write(body)
+            # A page that was closed meanwhile needs no answer, and the terminal no traceback.
+            with suppress(ConnectionError):
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: a page that asks every other second would fill the terminal."""
