@@ -42,6 +42,8 @@ def test_refuses_what_it_cannot_draw() -> None:
         torchapl.plot(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=r"interval must be \(low, high\)"):
         torchapl.plot(APL(), interval=(1.0, 1.0))
+    with pytest.raises(ValueError, match="max_curves must be at least 1, got 0"):
+        torchapl.plot(APL(), max_curves=0)
 
 
 def test_leaves_no_window_and_no_pyplot() -> None:
@@ -50,3 +52,12 @@ def test_leaves_no_window_and_no_pyplot() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_affine_units_are_drawn_as_they_are() -> None:
+    tanh = torchapl.curves.fit(torch.tanh, 4, (-3.0, 3.0)).module(3)
+    (axes,) = torchapl.plot(nn.ModuleDict({"a": tanh, "b": tanh})).axes
+    assert axes.get_title() == "a: 3 curves"
+    line = axes.get_lines()[0]
+    x, y = (torch.from_numpy(data) for data in (line.get_xdata(), line.get_ydata()))
+    torch.testing.assert_close(y, tanh(x[:, None].expand(-1, 3))[:, 0].detach())

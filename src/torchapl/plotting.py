@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from torchapl.curves import sample
+from torchapl.curves.simplify import named_units
 from torchapl.functional import apl
-from torchapl.modules import APL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,13 +26,13 @@ def plot(
     interval: tuple[float, float] = (-3.0, 3.0),
     max_curves: int = 100,
 ) -> Figure:
-    """Draw the curves of a unit, or of every :class:`APL` layer of a model, one panel each.
+    """Draw the curves of a unit, or of every layer of units of a model, one panel each.
 
     Each panel shows up to ``max_curves`` curves, evenly picked, their mean over all units, and ReLU
     for comparison. The figure belongs to no window; a notebook shows it, ``savefig`` writes it.
 
     Args:
-        model: An :class:`APL`, or a model that holds some.
+        model: An :class:`APL` or :class:`torchapl.curves.AffineAPL`, or a model that holds some.
         interval: The inputs shown.
         max_curves: Curves drawn in one panel.
 
@@ -40,12 +41,15 @@ def plot(
         >>> [axes.get_title() for axes in figure.axes]
         ['1: 8 curves', '3: 2 curves']
     """
-    units = {name: module for name, module in model.named_modules() if isinstance(module, APL)}
+    # A layer with several names is drawn under the first.
+    units = {id(unit): (name, unit) for name, unit in reversed(list(named_units(model)))}
     if not units:
         raise ValueError(f"model has no APL units to draw, got {type(model).__name__}")
     low, high = interval
     if not low < high:
         raise ValueError(f"interval must be (low, high) with low < high, got {interval}")
+    if max_curves < 1:
+        raise ValueError(f"max_curves must be at least 1, got {max_curves}")
     # Imported here: the core needs torch alone. Figure and not pyplot: nothing stays open.
     from matplotlib.figure import Figure
 
@@ -54,9 +58,10 @@ def plot(
     figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     x = torch.linspace(low, high, 201)
-    for axes, (name, unit) in zip(panels, units.items(), strict=False):
-        draw_curves(axes, x, curves_of(unit.slope, unit.offset, x), max_curves)
-        count = math.prod(unit.unit_shape)
+    for axes, (name, unit) in zip(panels, reversed(units.values()), strict=False):
+        curves = sample(unit, x).float().cpu().reshape(-1, len(x))
+        draw_curves(axes, x, curves, max_curves)
+        count = len(curves)
         axes.set_title(f"{name or 'APL'}: {count} curve{'s' if count != 1 else ''}", fontsize=9)
     for axes in panels[len(units) :]:
         axes.remove()

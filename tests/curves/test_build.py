@@ -138,6 +138,12 @@ def test_affine_unit_moves_and_saves_like_any_module() -> None:
         ([[0.0]], [0.0, 1.0], {}, "knots must be a sequence"),
         ([0.0], [0.0, 2.0], {}, r"condition 1.*2\*x \+ 0.*affine=True"),
         ([0.0], [0.0, 1.0], {"intercept": 0.5}, r"condition 1.*1\*x \+ 0.5"),
+        (
+            [0.0],
+            [0.0, 0.5],
+            {"intercept": float("nan"), "affine": True},
+            "intercept must be finite",
+        ),
         ([-1.0, 1.0], [0.0, 0.5, 1.0], {"num_hinges": 2}, "num_hinges=2 are too few.*needs 3"),
     ],
 )

@@ -289,3 +289,31 @@ def test_what_is_no_prelu_is_named() -> None:
         to_prelu(first)
     with pytest.raises(ValueError, match=r"units of shape \(3, 4, 4\)"):
         to_prelu(APL((3, 4, 4)))
+
+
+def test_models_in_half_precision_stay_so() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), APL(8, init=init.authors_), nn.Linear(8, 2)).bfloat16()
+    x = torch.randn(16, 4, dtype=torch.bfloat16)
+    torch.testing.assert_close(to_maxout(net)(x), net(x), atol=0.05, rtol=0.05)
+    spline = to_spline(net[1])
+    torch.testing.assert_close(spline(net[0](x)), net[1](net[0](x)), atol=0.05, rtol=0.05)
+
+
+def test_splines_of_kinks_far_from_zero() -> None:
+    unit = APL(1, 3)
+    with torch.no_grad():
+        unit.offset.copy_(torch.tensor([[3e7], [3e7], [0.0]]))
+    x = torch.tensor([[-1e3], [1e7], [5e7]])
+    torch.testing.assert_close(to_spline(unit)(x), unit(x), rtol=1e-5, atol=0)
+
+
+def test_layers_with_hooks_are_not_absorbed() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), APL(8, init=init.authors_), nn.Linear(8, 2))
+    net[0].register_forward_hook(lambda module, args, output: 2 * output)
+    x = torch.randn(16, 4)
+    torch.testing.assert_close(to_relu_network(net, x)(x), net(x))
+
+
+def test_only_plain_units_are_a_prelu() -> None:
+    with pytest.raises(TypeError, match="must be an APL module, got AffineAPL"):
+        to_prelu(curves.AffineAPL())  # type: ignore[arg-type]

@@ -157,6 +157,8 @@ def test_sample_names_bad_points(x: object) -> None:
 def test_distance_names_bad_arguments() -> None:
     with pytest.raises(ValueError, match="norm='squares' needs an interval"):
         curves.distance(APL(), APL(), norm="squares")
+    with pytest.raises(ValueError, match="needs a finite interval"):
+        curves.distance(APL(), APL(), norm="squares", interval=(-torch.inf, 0.0))
     with pytest.raises(ValueError, match="interval must ascend"):
         curves.distance(APL(), APL(), interval=(1.0, 0.0))
     with pytest.raises(ValueError, match="norm must be"):

@@ -183,3 +183,20 @@ def test_units_that_are_not_finite_are_named() -> None:
     net[3][1].slope.data[0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match=r"layer '3.1' must be finite"):
         simplify(net, 0.0)
+
+
+def test_inputs_by_name() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.act = nn.Linear(4, 8), APL(8, init=init.relu_)
+
+        def forward(self, *, x: Tensor) -> Tensor:
+            result: Tensor = self.act(self.linear(x))
+            return result
+
+    net, batch = Named(), {"x": torch.randn(16, 4)}
+    ranges = observe_ranges(net, [batch])
+    assert ranges["act"][0].shape == (8,)
+    assert isinstance(simplify(net, 0.0, ranges=ranges, example_inputs=batch).model.act, nn.ReLU)
+    assert isinstance(curves.to_relu_network(net, batch).act, nn.Sequential)

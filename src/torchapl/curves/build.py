@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,8 @@ def to_piecewise_linear(unit: Unit) -> PiecewiseLinear:
 
 def _form(knots: Tensor, slopes: Tensor, intercept: float, affine: bool) -> AffineForm:
     check_piecewise_linear(knots, slopes)
+    if not math.isfinite(intercept):
+        raise ValueError(f"intercept must be finite, got {intercept}")
     right = float(slopes[-1])
     if not (right == 1 and intercept == 0) and not affine:
         raise ValueError(

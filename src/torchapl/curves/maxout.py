@@ -39,7 +39,9 @@ class MaxoutPair(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         first = self._largest(input, self.convex_slope, self.convex_intercept)
-        return first - self._largest(input, self.concave_slope, self.concave_intercept)
+        difference = first - self._largest(input, self.concave_slope, self.concave_intercept)
+        # Pieces of curves in half precision are kept in float32.
+        return difference.to(input.dtype)
 
     def _largest(self, input: Tensor, slope: Tensor, intercept: Tensor) -> Tensor:
         unit_dims = slope.dim() - 1

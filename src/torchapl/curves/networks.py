@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from torchapl.curves.calling import Inputs, call
 from torchapl.curves.kinks import Unit, inner_unit
 from torchapl.curves.layers import Hidden, combined, dense, expanded, grouped
-from torchapl.curves.simplify import Inputs, named_units, put
+from torchapl.curves.simplify import named_units, put
 
 
 def to_relu_network(
@@ -143,7 +144,7 @@ def _places(model: nn.Module, example_inputs: Inputs) -> tuple[dict[int, _Place]
     try:
         # Evaluation mode: the statistics of batch normalisation must not move.
         model.eval()
-        model(*example_inputs) if isinstance(example_inputs, tuple) else model(example_inputs)
+        call(model, example_inputs)
     finally:
         for module, training in modes:
             module.training = training
@@ -159,15 +160,24 @@ def _absorb(module: nn.Sequential, places: dict[int, _Place], convolutions: bool
         before = module[i - 1] if i > 0 else None
         if place is None or not isinstance(unit, Unit):
             continue
+        # A hook would see, or change, other values than before.
+        if any(part is not None and _has_hooks(part) for part in (before, unit)):
+            continue
         hidden = Hidden.of(unit).flat(place.units)
         j = _next_layer(module, i)
         after = module[j] if j < len(module) else None
         if place.on_last_axis and type(before) is nn.Linear and type(after) is nn.Linear:
+            if _has_hooks(after):
+                continue
             module[i - 1], module[i] = expanded(before, hidden), nn.ReLU()
             module[j] = combined(after, hidden)
         elif place.on_channels and convolutions and type(before) is nn.Conv2d:
             module[i - 1] = expanded(before, hidden)
             module[i] = nn.Sequential(nn.ReLU(), grouped(hidden, before.weight)[1])
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _next_layer(module: nn.Sequential, i: int) -> int:

@@ -5,6 +5,7 @@ Results have the shape ``(*unit_shape, ...)``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -202,6 +203,8 @@ def distance(
         raise ValueError("norm='squares' needs an interval: the mean over the whole line has none")
     if interval is not None and not interval[0] < interval[1]:
         raise ValueError(f"interval must ascend, got {interval}")
+    if norm == "squares" and not all(map(math.isfinite, interval or ())):
+        raise ValueError(f"norm='squares' needs a finite interval, got {interval}")
     difference = kinks_of_difference(Kinks.unordered(first), Kinks.unordered(second))
     dtype = torch.promote_types(result_dtype(first), result_dtype(second))
     if norm == "squares" and interval is not None:

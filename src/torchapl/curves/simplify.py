@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves.affine import AffineAPL
+from torchapl.curves.calling import Inputs, call
 from torchapl.curves.kinks import Kinks, Unit, inner_unit
 from torchapl.curves.read import kinks_of_difference, largest_value
 from torchapl.curves.reduce import reduce_hinges
 from torchapl.modules import APL
 
 Range = tuple[float | Tensor, float | Tensor]
-Inputs = Tensor | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def observe_ranges(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, tup
 
     Args:
         model: Run in the mode it is in.
-        batches: Its inputs, each a tensor or a tuple of arguments.
+        batches: Its inputs, each a tensor, a tuple of arguments or a dict of keyword arguments.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), APL(8))
@@ -175,7 +175,7 @@ def observe_ranges(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, tup
     ]
     try:
         for batch in batches:
-            model(*batch) if isinstance(batch, tuple) else model(batch)
+            call(model, batch)
     finally:
         for hook in hooks:
             hook.remove()
@@ -289,12 +289,11 @@ def _median_seconds(
     first: nn.Module, second: nn.Module, inputs: Inputs, repeats: int = 11
 ) -> tuple[float, float]:
     """Time forward passes of two models in turn, so that both see the same disturbances."""
-    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats + 1):
         for model, record in zip((first, second), times, strict=True):
             begin = time.perf_counter()
-            model(*arguments)
+            call(model, inputs)
             record.append(time.perf_counter() - begin)
     # The first pass of each warms up.
     return statistics.median(times[0][1:]), statistics.median(times[1][1:])

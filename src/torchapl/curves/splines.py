@@ -60,7 +60,8 @@ class LinearSpline(nn.Module):
             x = input if i == 0 else torch.maximum(input, grid[i])
             x = x if i == last else torch.minimum(x, grid[i + 1])
             output = output + slope * (x - grid[i])
-        return output
+        # Values of curves in half precision are kept in float32.
+        return output.to(input.dtype)
 
     def extra_repr(self) -> str:
         *shape, points = self.values.shape
@@ -138,12 +139,14 @@ def to_prelu(unit: APL) -> nn.PReLU:
         >>> to_prelu(APL(8)).weight[:2].tolist()
         [0.25, 0.25]
     """
+    if not isinstance(unit, APL):
+        raise TypeError(f"unit must be an APL module, got {type(unit).__name__}")
     kinks = Kinks.of(unit)
-    slopes, shape = kinks.slopes(), inner_unit(unit).unit_shape
+    slopes, shape = kinks.slopes(), unit.unit_shape
     bent = (slopes.diff(dim=-1).abs() > 1e-7 * slopes.abs().amax(-1, keepdim=True)) & (
         kinks.position != 0
     )
-    if not isinstance(unit, APL) or bent.any():
+    if bent.any():
         where = bent.any(-1).nonzero()[:1].flatten().tolist()
         raise ValueError(f"unit {where} bends elsewhere than at 0, so it is no PReLU")
     if len(shape) > 1 or (shape and unit.unit_dim != 1):
@@ -179,8 +182,10 @@ def _own_grid(kinks: Kinks) -> Tensor:
     twice = torch.zeros_like(position, dtype=torch.bool)
     twice[..., 1:] = position.diff(dim=-1) == 0
     index = torch.arange(1, position.shape[-1] + 1, device=position.device, dtype=position.dtype)
-    moved = torch.where(twice, position[..., -1:] + index, position).sort(-1).values
-    return torch.cat([moved[..., :1] - 1, moved, moved[..., -1:] + 1], -1)
+    # Wide enough to be seen in float32 beside kinks that are far from 0.
+    step = (position.abs().amax(-1, keepdim=True) / 1024).clamp(min=1.0)
+    moved = torch.where(twice, position[..., -1:] + step * index, position).sort(-1).values
+    return torch.cat([moved[..., :1] - step, moved, moved[..., -1:] + step], -1)
 
 
 def _check_on_grid(kinks: Kinks, grid: Tensor) -> None:

@@ -1,0 +1,17 @@
+"""Example inputs of a model, in any of the forms that functions of this package take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+Inputs = Tensor | tuple[Any, ...] | Mapping[str, Any]
+
+
+def call(model: nn.Module, inputs: Inputs) -> object:
+    """Run the model on a tensor, a tuple of arguments or keyword arguments."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
