@@ -101,6 +101,15 @@ def test_piecewise_linear_start_needs_enough_hinges() -> None:
         )
 
 
+def test_authors_end_where_offsets_cannot_differ() -> None:
+    with pytest.raises(ValueError, match="offset_std must be positive to tell 2 hinges apart"):
+        init.authors_(torch.empty(2, 3), torch.empty(2, 3), offset_std=0.0)
+    many = torch.empty(400, 3, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"400 hinges are too many .* in torch\.bfloat16"):
+        init.authors_(many, many.clone())
+    init.authors_(torch.empty(1, 3), torch.empty(1, 3), offset_std=0.0)
+
+
 def test_starts_record_no_gradient() -> None:
     slope, offset = (torch.zeros(2, 3, requires_grad=True) for _ in range(2))
     for start in (init.authors_, init.relu_, init.leaky_):
