@@ -41,7 +41,7 @@ def _describe(summary: Summary) -> tuple[str, ...]:
         _difference(summary.difference, digits),
         _reduction(summary.difference),
         ", ".join(choice.winner for choice in summary.choices),
-        published(summary, digits),
+        _published(summary),
     )
 
 
@@ -52,14 +52,18 @@ def mean_and_std(mean: float, std: float, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ({std:.{digits}f})")
 
 
-def published(summary: Summary, digits: int) -> str:
+def _published(summary: Summary) -> str:
     """Return the paper's number as the paper writes it."""
     number = summary.published
     if number is None:
         return ""
-    if digits == 4:
-        return f"{number.mean:.3f}" + ("" if number.std is None else f" ({number.std:.4f})")
-    return mean_and_std(number.mean, math.nan if number.std is None else number.std, digits)
+    mean, std = 2, 2
+    if summary.metric.endswith("auc"):
+        mean, std = 3, 4
+    elif "significance" in summary.metric:
+        std = 3
+    spread = "" if number.std is None else f" ({number.std:.{std}f})"
+    return f"{number.mean:.{mean}f}{spread}"
 
 
 def _reduction(found: Difference | None) -> str:
