@@ -126,7 +126,7 @@ def test_coincident_hinges_cancel() -> None:
 
 def test_a_hundred_thousand_units_are_read_quickly() -> None:
     unit, other = (APL(100_000, 5, init=init.authors_) for _ in range(2))
-    begin = time.perf_counter()
+    begin = time.process_time()
     for read in (
         curves.knots,
         curves.segment_slopes,
@@ -138,8 +138,8 @@ def test_a_hundred_thousand_units_are_read_quickly() -> None:
     ):
         read(unit)
     curves.distance(unit, other, interval=(-3.0, 3.0))
-    # Eight readings; the bound leaves room for a busy machine.
-    assert time.perf_counter() - begin < 8
+    # CPU time of eight readings: other work on the machine is not ours.
+    assert time.process_time() - begin < 8
 
 
 def test_low_precision_is_read_in_float32() -> None:
