@@ -255,3 +255,15 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, ru
     (tmp_path / "other" / "config.json").write_text('{"model_type": "bert"}')
     with pytest.warns(UserWarning, match="left out: .*other/config.json is not the configuration"):
         assert len(find_runs(tmp_path)) == 2
+
+
+def test_runs_of_other_settings_are_shown_but_fill_no_table(tmp_path: Path, runs: Path) -> None:
+    shutil.copytree(runs / "atlas-dnn-relu", tmp_path / "atlas-dnn-relu")
+    for path in tmp_path.rglob("config.json"):
+        config = json.loads(path.read_text())
+        config["experiment"]["epochs"] += 1
+        path.write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match="2 of 2 results do not count"):
+        built: Any = build_payload(tmp_path)
+    assert built["tables"] == []
+    assert len(built["runs"]) == 2

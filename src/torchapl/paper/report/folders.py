@@ -95,10 +95,9 @@ def _of_result(result: RunResult) -> Run:
 
 
 def _read(folder: Path) -> Run | None:
-    result = read_result(folder)
+    result, config = read_result(folder), read_config(folder)
     if result is not None:
         return _of_result(result)
-    config = read_config(folder)
     if config is None:
         return None
     overrides = tuple(sorted(config.overrides))

@@ -10,7 +10,7 @@ from torchapl.paper.config import Json
 from torchapl.paper.experiments import TABLES, Table
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
-from torchapl.paper.sweep.jobs import Job, Results
+from torchapl.paper.sweep.jobs import Results, by_job
 from torchapl.paper.sweep.render import as_json, mean_and_std, rows_of
 from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
 
@@ -26,15 +26,6 @@ HEADER = (
 )
 # The numbers of a result that a reader looks for first, with their digits.
 _MAIN = {"test_error": 2, "test_auc": 4, "test_significance_histogram": 3}
-
-
-def results_of(runs: Sequence[Run]) -> dict[Job, object]:
-    """Return the results by job, as the tables want them."""
-    return {
-        Job(run.experiment, run.scale, run.seed, run.overrides): run.result
-        for run in runs
-        if run.result is not None
-    }
 
 
 def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
@@ -53,7 +44,7 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 
 def paper_tables(runs: Sequence[Run]) -> list[Json]:
     """Return the tables of the paper that the runs say something about, at every scale."""
-    results: Results = results_of(runs)  # type: ignore[assignment]  # no None among them
+    results = by_job(run.result for run in runs if run.result is not None)
     found: list[Json] = []
     for scale in sorted({run.scale for run in runs}):
         sweep = sweep_of(runs, scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -50,18 +50,25 @@ Results = Mapping[Job, RunResult]
 def read_results(source: Path) -> dict[Job, RunResult]:
     """Return the results below a folder of runs, or in a file of stored ones, by job.
 
+    See :func:`by_job` for those that do not count.
+    """
+    return by_job(_stored(source) if source.is_file() else load_runs(source))
+
+
+def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
+    """Return results by job.
+
     Runs that were trained with other settings than their experiment has today do not count.
     """
-    is_file = source.is_file()
-    runs = _stored(source) if is_file else [_with_fingerprint(run) for run in load_runs(source)]
     found = {
-        Job(run.experiment, run.scale, run.seed, tuple(sorted(run.overrides))): run for run in runs
+        Job(run.experiment, run.scale, run.seed, tuple(sorted(run.overrides))): run
+        for run in map(_with_fingerprint, runs)
     }
     stale = [job for job, run in found.items() if _is_stale(job, run)]
     if stale:
         warnings.warn(
-            f"{len(stale)} of {len(found)} results in {source} do not count: they were made with "
-            f"other settings than {stale[0].experiment} and others have now",
+            f"{len(stale)} of {len(found)} results do not count: they were made with other "
+            f"settings than {stale[0].experiment} and others have now",
             stacklevel=2,
         )
     return {job: run for job, run in found.items() if job not in stale}
