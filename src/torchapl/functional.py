@@ -97,6 +97,9 @@ def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
 
 def as_int(name: str, value: int) -> int:
     """Return an integer of any kind, numpy's too, as Python's own."""
+    # First: torch.compile knows a symbolic size as an int, but not its __index__.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     return operator.index(value)
