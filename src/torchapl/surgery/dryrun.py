@@ -17,11 +17,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from torchapl.curves.affine import AffineAPL
+from torchapl.curves.calling import Inputs
 from torchapl.modules import APL
 from torchapl.surgery import functions, watching
 from torchapl.surgery.channels import Channels, ChannelTracker
 from torchapl.surgery.overwriting import OverwrittenInputs
-from torchapl.surgery.running import ExampleInputs, run_model, same_random_state, untouched
+from torchapl.surgery.running import run_model, same_random_state, untouched
 
 # Frames of torch between a call in forward() and the recorder.
 _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
@@ -232,7 +233,7 @@ class Recorder(TorchFunctionMode):
             self._paused -= 1
 
 
-def record(model: nn.Module, example_inputs: ExampleInputs) -> Recording:
+def record(model: nn.Module, example_inputs: Inputs) -> Recording:
     """Run the model once in evaluation mode and return its activation calls."""
     recorder = Recorder(model)
     attributes = watching.watched_attributes(model, recorder.call_attribute)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -11,22 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-ExampleInputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+from torchapl.curves.calling import Inputs, call
 
 
-def run_model(model: nn.Module, example_inputs: ExampleInputs) -> Any:
+def run_model(model: nn.Module, example_inputs: Inputs) -> Any:
     """Call the model on copies of the inputs: it may overwrite them."""
-    inputs = tree_map(_copy, example_inputs)
-    if isinstance(inputs, Tensor):
-        return model(inputs)
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if isinstance(inputs, (tuple, list)):
-        return model(*inputs)
-    raise TypeError(
-        "example_inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
-        f"{type(example_inputs).__name__}"
-    )
+    return call(model, tree_map(_copy, example_inputs))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from torchapl.curves.calling import Inputs
 from torchapl.curves.simplify import simplify
 from torchapl.modules import Sharing
 from torchapl.surgery.dryrun import record
@@ -15,7 +16,6 @@ from torchapl.surgery.making import UnitDim, make
 from torchapl.surgery.placing import Placement, like_unit, replaced_by, restore_flags
 from torchapl.surgery.plan import Match, Planner
 from torchapl.surgery.report import SwapReport
-from torchapl.surgery.running import ExampleInputs
 from torchapl.surgery.units import Forms, Geometry, Unit
 from torchapl.surgery.verifying import verify
 
@@ -26,7 +26,7 @@ _REPORT = "_swap_report"
 
 def swap_activations(
     model: nn.Module,
-    example_inputs: ExampleInputs,
+    example_inputs: Inputs,
     *,
     num_hinges: int = 2,
     per: Sharing = "channel",

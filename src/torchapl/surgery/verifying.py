@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from torchapl.curves.calling import Inputs
 from torchapl.surgery.placing import replaced_by
-from torchapl.surgery.running import ExampleInputs, run_model, untouched
+from torchapl.surgery.running import run_model, untouched
 from torchapl.surgery.units import Unit
 
 
 def verify(
-    model: nn.Module, example_inputs: ExampleInputs, before: Any, units: Mapping[str, Unit]
+    model: nn.Module, example_inputs: Inputs, before: Any, units: Mapping[str, Unit]
 ) -> float:
     """Return the largest change of the outputs that the units cause.
 
