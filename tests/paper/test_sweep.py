@@ -20,11 +20,11 @@ from torchapl.paper.sweep import Job, Sweep, reproduce
 from torchapl.paper.sweep.jobs import (
     Choice,
     read_results,
-    selected_tables,
     wanted_experiments,
     write_results,
 )
 from torchapl.paper.sweep.local import Done, LocalPool, command
+from torchapl.paper.sweep.selection import selected_tables
 from torchapl.paper.sweep.statistics import baseline_of, paired_difference, summarise
 
 # Learning rates among which lab runs choose, ascending; the first one is the recipe's own.
@@ -313,7 +313,7 @@ def test_a_stopped_sweep_stops_its_runs(tmp_path: Path) -> None:
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    assert "all runs are saved; the same command goes on where they were" in errors
+    assert "the same command goes on where the runs were" in errors
     assert "Traceback" not in errors
     # Nobody is at the run any more, and the next command may go on with it.
     with locked(begun[0].parent):

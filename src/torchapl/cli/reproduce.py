@@ -87,7 +87,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what is missing, then print the tables; 1 if a run ended without a result."""
     from torchapl.paper.sweep import Sweep, reproduce
-    from torchapl.paper.sweep.jobs import read_results, selected_tables, write_results
+    from torchapl.paper.sweep.jobs import read_results, write_results
+    from torchapl.paper.sweep.selection import selected_tables
 
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
         if getattr(args, name) < least:
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             broken = reproduce(tables, sweep, args.runs, _pool(args), progress=_progress)
         except (KeyboardInterrupt, SystemExit):
-            print("all runs are saved; the same command goes on where they were", file=sys.stderr)
+            print("the same command goes on where the runs were", file=sys.stderr)
             raise
     results = read_results(args.runs)
     if args.store is not None:

@@ -7,12 +7,11 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Experiment, fingerprint, override
-from torchapl.paper.experiments import EXPERIMENTS, GRID, SCALES, TABLES, Table, get, scaled
+from torchapl.paper.experiments import EXPERIMENTS, GRID, SCALES, Table, get, scaled
 from torchapl.paper.experiments.costs import ROWS
 from torchapl.paper.runs import RunResult, load_runs, read_config, result_from_dict, run_folder
 
@@ -249,42 +248,6 @@ def _mean_score(runs: Sequence[RunResult]) -> float:
         for run in runs
     ]
     return sum(values) / len(values)
-
-
-def selected_tables(names: Sequence[str], only: Sequence[str] = ()) -> list[Table]:
-    """Return the tables of these names with the cells whose experiments match a pattern.
-
-    Args:
-        names: Of tables; ``"all"`` stands for every one.
-        only: Patterns such as ``"cifar10-cnn-*"``; none for all cells.
-
-    Example:
-        >>> [row.title for row in selected_tables(["table1"], ["cifar10-cnn-relu"])[0].rows]
-        ['CNN + ReLU']
-    """
-    tables = list(TABLES.values()) if "all" in names else [TABLES[name] for name in names]
-    if not only:
-        return tables
-    chosen = [_only(table, only) for table in tables]
-    if not any(table.rows for table in chosen):
-        known = ", ".join(sorted({name for table in tables for name in table.experiments})[:5])
-        raise ValueError(
-            f"--only {' '.join(only)} matches no experiment of these tables, such as {known}"
-        )
-    return [table for table in chosen if table.rows]
-
-
-def _only(table: Table, patterns: Sequence[str]) -> Table:
-    rows = []
-    for row in table.rows:
-        cells = {
-            column: cell
-            for column, cell in row.cells.items()
-            if any(fnmatchcase(cell.experiment, pattern) for pattern in patterns)
-        }
-        if cells:
-            rows.append(replace(row, cells=cells))
-    return replace(table, rows=tuple(rows))
 
 
 def chooses_settings(table: Table) -> bool:
