@@ -19,6 +19,6 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
     if isinstance(inputs, (tuple, list)):
         return model(*inputs)
     raise TypeError(
-        "example inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
+        "example_inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
         f"{type(inputs).__name__}"
     )
