@@ -102,3 +102,17 @@ def test_frozen_curves_are_not_trained() -> None:
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in net.named_parameters():
         assert (id(parameter) in trained) == (not name.endswith(("slope", "offset")))
+
+
+def test_factors_of_the_learning_rate_are_for_sgd() -> None:
+    weight, slope = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    factors = [(weight, 0.1, 0.0, "weight"), (slope, 0.1, 1.0, "curve")]
+    rates = {
+        kind: [
+            group["lr_factor"]
+            for group in build_optimizer(factors, Optim(kind=kind, curve_lr=3.0)).param_groups
+        ]
+        for kind in ("sgd", "caffe-sgd", "adamw")
+    }
+    assert rates["sgd"] == rates["caffe-sgd"] == pytest.approx([0.1, 0.3])
+    assert rates["adamw"] == [1.0, 3.0]

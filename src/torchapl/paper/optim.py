@@ -58,7 +58,8 @@ def build_optimizer(multipliers: Sequence[Multiplier], optim: Optim) -> torch.op
         multipliers: Of each parameter: itself, factors of learning rate and decay, and its kind, as
             ``Net.parameter_multipliers()`` gives them. Frozen parameters are left out.
         optim: The settings. Curves take ``curve_decay`` and ``curve_lr`` in place of
-            ``weight_decay`` and 1, times the same factors.
+            ``weight_decay`` and 1, times the same factors. AdamW has no use for factors of the
+            learning rate: they were found for SGD, and it gives each parameter its own step size.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -70,7 +71,9 @@ def build_optimizer(multipliers: Sequence[Multiplier], optim: Optim) -> torch.op
     grouped: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter, lr_factor, decay_factor, kind in multipliers:
         if parameter.requires_grad:
-            rate = lr_factor * (optim.curve_lr if kind == "curve" else 1.0)
+            rate = 1.0 if optim.kind == "adamw" else lr_factor
+            if kind == "curve":
+                rate *= optim.curve_lr
             decay = decay_factor * (optim.curve_decay if kind == "curve" else optim.weight_decay)
             grouped.setdefault((rate, decay), []).append(parameter)
     groups: list[dict[str, Any]] = [
