@@ -1,4 +1,4 @@
-"""Training helpers: curves learn and decay apart from weights."""
+"""Training helpers: curves have a learning rate and a weight decay of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parameter_groups(
     model: nn.Module,
     *,
     lr: float | None = None,
-    weight_decay: float = 0.0,
+    weight_decay: float | None = None,
     curve_lr: float | None = None,
     curve_decay: float = 1e-3,
 ) -> list[ParameterGroup]:
@@ -34,17 +34,23 @@ def parameter_groups(
     Args:
         model: Holds :class:`APL` units somewhere.
         lr: Learning rate of the weights; the optimiser's own by default.
-        weight_decay: Decay of everything but the curves.
+        weight_decay: Decay of everything but the curves; the optimiser's own by default.
         curve_lr: Learning rate of the curves; ``lr`` by default.
-        curve_decay: Decay of slopes and offsets. The paper's is 0.001: without it slopes grow while
-            weights shrink.
+        curve_decay: Decay of slopes and offsets, whatever that of the weights. The paper's is
+            0.001: without it slopes grow while weights shrink.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), APL(8))
         >>> groups = parameter_groups(model, lr=0.1, weight_decay=5e-4, curve_lr=0.01)
         >>> [len(group["params"]) for group in groups]
         [2, 2]
-        >>> optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        >>> optimizer = torch.optim.SGD(groups, momentum=0.9)
+
+        What is not given comes from the optimiser:
+
+        >>> optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-3, weight_decay=0.05)
+        >>> [group["weight_decay"] for group in optimizer.param_groups]
+        [0.05, 0.001]
     """
     curves = list(curve_parameters(model))
     known = set(map(id, curves))
@@ -55,11 +61,12 @@ def parameter_groups(
         (curves, lr if curve_lr is None else curve_lr, curve_decay),
     ):
         group = ParameterGroup(
-            params=[parameter for parameter in parameters if parameter.requires_grad],
-            weight_decay=decay,
+            params=[parameter for parameter in parameters if parameter.requires_grad]
         )
         if rate is not None:
             group["lr"] = rate
+        if decay is not None:
+            group["weight_decay"] = decay
         if group["params"]:
             groups.append(group)
     return groups
