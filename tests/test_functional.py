@@ -61,7 +61,7 @@ def test_refuses_an_axis_the_input_lacks(unit_dim: int) -> None:
         apl(torch.zeros(2, 3), *parameters(1, 3), unit_dim=unit_dim)
 
 
-@pytest.mark.parametrize("unit_dim", [True, 1.0, "1", None])
+@pytest.mark.parametrize("unit_dim", [True, 1.0, "1"])
 def test_refuses_an_axis_that_is_no_int(unit_dim: object) -> None:
     with pytest.raises(TypeError, match="unit_dim must be an int"):
         apl(torch.zeros(2, 3), *parameters(1, 3), unit_dim=unit_dim)  # type: ignore[arg-type]
@@ -81,6 +81,32 @@ def test_refuses_units_that_do_not_fit(
 ) -> None:
     with pytest.raises(ValueError, match=rf"do not fit input .* where it has {found}"):
         apl(torch.zeros(shape), *parameters(1, *unit_shape), unit_dim=unit_dim)
+
+
+@pytest.mark.parametrize(
+    ("shape", "unit_shape", "hint"),
+    [
+        ((8, 10, 64), (64,), "; they fit at unit_dim=-1$"),
+        ((8, 7, 7, 64), (64,), "; they fit at unit_dim=-1$"),
+        ((8, 5, 6, 64), (6, 64), "; they fit at unit_dim=-2$"),
+        ((64, 10, 64), (64,), "; they fit at unit_dim=-3 or unit_dim=-1$"),
+        ((8, 10, 32), (64,), r"where it has \(10,\)$"),
+    ],
+)
+def test_says_where_units_would_fit(
+    shape: tuple[int, ...], unit_shape: tuple[int, ...], hint: str
+) -> None:
+    with pytest.raises(ValueError, match=hint):
+        apl(torch.zeros(shape), *parameters(1, *unit_shape))
+
+
+def test_warns_where_two_axes_fit() -> None:
+    x, (a, b) = torch.randn(2, 5, 5), parameters(1, 5)
+    with pytest.warns(UserWarning, match=r"fit two axes .* give unit_dim=1 if it is \(N, C, L\)"):
+        assert torch.equal(apl(x, a, b), apl(x, a, b, unit_dim=1))
+    apl(x, a, b, unit_dim=-1)
+    apl(torch.randn(2, 5, 6), a, b)
+    apl(torch.randn(2, 5, 5, 5), a, b)
 
 
 def test_one_unit_for_the_layer_takes_any_axis() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import torchapl
 from torchapl import APL, apl, init
+from torchapl.fits import INTERVAL
 from torchapl.form import has_equal_hinges
 
 
@@ -69,6 +70,28 @@ def test_leaky_is_exactly_leaky(slope: float) -> None:
 def test_default_start_is_leaky() -> None:
     x = torch.randn(100, 7)
     assert torch.equal(APL(7)(x), F.leaky_relu(x, 0.25))
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "mish"])
+@pytest.mark.parametrize(
+    "hinges", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
+def test_stored_fits_are_what_fit_finds(name: str, hinges: int) -> None:
+    function = getattr(F, name)
+    expected = torchapl.curves.fit(function, hinges, INTERVAL, norm="squares")
+    unit = started(name, hinges, dtype=torch.float64)
+    x = torch.linspace(*INTERVAL, 20_001, dtype=torch.float64)
+    rms = (unit(x) - function(x)).square().mean().sqrt().item()
+    assert rms == pytest.approx(expected.rms_error, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "mish"])
+@pytest.mark.parametrize("hinges", [1, 8, 9, 20])
+def test_fitted_starts_have_distinct_hinges(name: str, hinges: int) -> None:
+    unit = started(name, hinges, 3)
+    assert not has_equal_hinges(unit.offset).any()
+    x = torch.linspace(-6, 6, 101)[:, None].expand(-1, 3)
+    assert torch.allclose(unit(x), started(name, min(hinges, 8), 3)(x), atol=1e-6)
 
 
 def test_piecewise_linear_start() -> None:

@@ -140,7 +140,7 @@ def test_channels_last_stays() -> None:
 
 @pytest.mark.parametrize("per", ["unit", "channel", "layer"])
 def test_lazy_takes_the_shape_of_its_first_input(per: str) -> None:
-    unit = LazyAPL(3, per)  # type: ignore[arg-type]
+    unit = LazyAPL(3, per, unit_dim=1)  # type: ignore[arg-type]
     x = torch.randn(2, 4, 5)
     y = unit(x)
     assert type(unit) is APL
@@ -199,11 +199,11 @@ def test_lazy_copies(duplicate: object, initialized: bool) -> None:
 
 
 def test_lazy_state_dicts_load_both_ways() -> None:
-    learned = LazyAPL(2, "unit", init=torchapl.init.authors_)
+    learned = LazyAPL(2, "unit", unit_dim=1, init=torchapl.init.authors_)
     x = torch.randn(2, 3, 4)
     y = learned(x)
 
-    fresh = LazyAPL(2, "unit")
+    fresh = LazyAPL(2, "unit", unit_dim=1)
     fresh.load_state_dict(learned.state_dict(), strict=True)
     assert torch.equal(fresh(x), y)
     assert type(fresh) is APL
@@ -254,3 +254,34 @@ def test_hinges_differ_after_training(start: object, dtype: torch.dtype) -> None
     for s in range(5):
         for t in range(s):
             assert (hinges[s] != hinges[t]).any(-1).all(), f"hinges {t} and {s} coincide"
+
+
+def test_the_wrong_axis_is_hard_to_take() -> None:
+    x = torch.randn(2, 5, 5)
+    with pytest.warns(UserWarning, match="fit two axes"):
+        APL(5)(x)
+    for unit_dim in (1, -1):
+        APL(5, unit_dim=unit_dim)(x)
+    with pytest.raises(ValueError, match=r"\(2, 5, 5\) does not tell which axis .* unit_dim=-1"):
+        LazyAPL()(x)
+    assert LazyAPL(unit_dim=-1)(x).shape == x.shape
+    assert LazyAPL(per="layer")(x).shape == x.shape
+
+
+def test_a_start_has_a_name() -> None:
+    x = torch.randn(100, 7)
+    assert torch.equal(APL(7, init="relu")(x), x.relu())
+    assert torch.equal(APL(7, init="leaky")(x), APL(7)(x))
+    lazy = LazyAPL(init="relu")
+    assert torch.equal(lazy(x), x.relu())
+    with pytest.raises(ValueError, match=r"init must be one of 'leaky', 'relu', .* got 'rleu'"):
+        APL(7, init="rleu")
+    with pytest.raises(TypeError, match=r"init must be one of 'leaky', .* or a function .* got 3"):
+        APL(7, init=3)  # type: ignore[arg-type]
+
+
+def test_the_slope_of_the_curve_has_the_other_sign() -> None:
+    unit = APL(3, 4, init="authors")
+    x = torch.tensor([[-1001.0], [-1000.0]]).expand(-1, 3)
+    torch.testing.assert_close(unit.left_slope, unit(x).diff(dim=0)[0].detach(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(unit.left_slope, torchapl.curves.left_slope(unit))

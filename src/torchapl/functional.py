@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torchapl.ops import apl_operator, needs_plain_formula
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> Tensor:
+def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = None) -> Tensor:
     r"""Apply adaptive piecewise-linear units.
 
     .. math::
@@ -27,8 +28,9 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
         offset: The :math:`b_s`, of the same shape and dtype. Parameters may be float32 where the
             input is of lower precision (autocast); their gradients are summed in at least float32.
         unit_dim: The axis of ``input`` at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
-            for units on the last axis. Without meaning for ``unit_shape == ()``, one unit for the
-            whole layer.
+            for units on the last axis. 1 by default, with a warning where ``(N, C, L)`` might as
+            well be ``(B, T, D)``. Without meaning for ``unit_shape == ()``, one unit for the whole
+            layer.
 
     Returns:
         A tensor with the shape, dtype and memory format of ``input``.
@@ -43,11 +45,11 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
         tensors = (input, slope, offset)
         output = handle_torch_function(apl, tensors, *tensors, unit_dim=unit_dim)
         return output
-    unit_dim = _check(input, slope, offset, unit_dim)
+    start = _check(input, slope, offset, unit_dim)
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
     if forward_ad._current_level >= 0 or needs_plain_formula(input) or _is_exporting():
-        return reference.apl(input, slope, offset, unit_dim)
-    output = apl_operator(input, slope, offset, unit_dim)
+        return reference.apl(input, slope, offset, start)
+    output = apl_operator(input, slope, offset, start)
     return output
 
 
@@ -57,7 +59,7 @@ def _is_exporting() -> bool:
     return tracing or torch.compiler.is_exporting()
 
 
-def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
+def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int | None) -> int:
     """Refuse what the kernels do not take and return a non-negative ``unit_dim``."""
     for name, tensor in (("input", input), ("slope", slope), ("offset", offset)):
         if not isinstance(tensor, Tensor):
@@ -78,21 +80,37 @@ def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
             "slope must have the shape (num_hinges, *unit_shape) with at least one hinge, "
             f"got {tuple(slope.shape)}"
         )
-    unit_dim = as_int("unit_dim", unit_dim)
-    unit_dims = slope.dim() - 1
-    if unit_dims == 0:
+    axis = 1 if unit_dim is None else as_int("unit_dim", unit_dim)
+    unit_shape = slope.shape[1:]
+    if not unit_shape:
         return 0
-    start = unit_dim + input.dim() if unit_dim < 0 else unit_dim
+    start = axis + input.dim() if axis < 0 else axis
     if not 0 <= start < input.dim():
         raise ValueError(
-            f"unit_dim={unit_dim} is not an axis of an input of shape {tuple(input.shape)}"
+            f"unit_dim={axis} is not an axis of an input of shape {tuple(input.shape)}"
         )
-    if input.shape[start : start + unit_dims] != slope.shape[1:]:
+    if input.shape[start : start + len(unit_shape)] != unit_shape:
         raise ValueError(
-            f"units of shape {tuple(slope.shape[1:])} do not fit input {tuple(input.shape)} at "
-            f"unit_dim={unit_dim}, where it has {tuple(input.shape[start : start + unit_dims])}"
+            f"units of shape {tuple(unit_shape)} do not fit input {tuple(input.shape)} at "
+            f"unit_dim={axis}, where it has {tuple(input.shape[start : start + len(unit_shape)])}"
+            f"{_where_it_fits(input.shape, unit_shape)}"
+        )
+    if unit_dim is None and input.dim() == 3 and input.shape[2:] == unit_shape:
+        warnings.warn(
+            f"units of shape {tuple(unit_shape)} fit two axes of an input of shape "
+            f"{tuple(input.shape)} and take the first: give unit_dim=1 if it is (N, C, L), "
+            "unit_dim=-1 if it is (B, T, D)",
+            stacklevel=3,
         )
     return start
+
+
+def _where_it_fits(shape: torch.Size, unit_shape: torch.Size) -> str:
+    size = len(unit_shape)
+    fits = [axis for axis in range(len(shape)) if shape[axis : axis + size] == unit_shape]
+    # From the end, where a feature axis is whatever comes before.
+    axes = " or ".join(f"unit_dim={axis if axis == 1 else axis - len(shape)}" for axis in fits)
+    return f"; they fit at {axes}" if fits else ""
 
 
 def as_int(name: str, value: int) -> int:

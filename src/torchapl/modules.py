@@ -31,9 +31,11 @@ class APL(nn.Module):
             every channel, ``()`` one to the whole layer.
         num_hinges: The S of the formula.
         unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
-            for units on the last axis, as in transformers.
-        init: The curve at the start: a function of :mod:`torchapl.init` or its name without the
-            underscore (``"leaky"``), or any function that fills slope and offset.
+            for units on the last axis, as in transformers. 1 by default, with a warning where
+            ``(N, C, L)`` might as well be ``(B, T, D)``.
+        init: The curve at the start: ``"leaky"``, ``"relu"``, ``"silu"``, ``"gelu"``, ``"mish"``
+            or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
+            offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -41,13 +43,17 @@ class APL(nn.Module):
         Input and output: any shape that has ``unit_shape`` at ``unit_dim``.
 
     Attributes:
-        slope: The :math:`a_s`, learnable, of shape ``(num_hinges, *unit_shape)``.
+        slope: The :math:`a_s`, learnable, of shape ``(num_hinges, *unit_shape)``. A hinge is
+            :math:`\max(0, b_s - x)`, which falls: where it is active the curve's own slope is
+            smaller by :math:`a_s`. Leaky ReLU with a slope of 0.25 has :math:`a_1 = -0.25`.
         offset: The :math:`b_s`, learnable, of the same shape.
 
     Example:
         >>> unit = APL(96, num_hinges=2)
         >>> unit(torch.randn(8, 96, 32, 32)).shape
         torch.Size([8, 96, 32, 32])
+        >>> APL(2, init="relu").left_slope
+        tensor([0., 0.])
     """
 
     slope: nn.Parameter
@@ -58,14 +64,15 @@ class APL(nn.Module):
         unit_shape: int | Sequence[int] = (),
         num_hinges: int = 2,
         *,
-        unit_dim: int = 1,
+        unit_dim: int | None = None,
         init: Start | str = "leaky",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         shape = _parameter_shape(num_hinges, unit_shape)
-        self.unit_dim = as_int("unit_dim", unit_dim)
+        self.unit_dim = 1 if unit_dim is None else as_int("unit_dim", unit_dim)
+        self._axis_given = unit_dim is not None
         self.init = _start(init)
         self.slope = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.offset = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -81,12 +88,18 @@ class APL(nn.Module):
         """The shape of the part of the input whose elements have curves of their own."""
         return tuple(self.slope.shape[1:])
 
+    @property
+    def left_slope(self) -> Tensor:
+        """The curves' own slope left of all hinges; ``curves.segment_slopes`` has all of them."""
+        return 0.0 - self.slope.detach().sum(0)
+
     def reset_parameters(self) -> None:
         """Put the curves back to their start."""
         self.init(self.slope, self.offset)
 
     def forward(self, input: Tensor) -> Tensor:
-        return apl(input, self.slope, self.offset, unit_dim=self.unit_dim)
+        unit_dim = self.unit_dim if self._axis_given else None
+        return apl(input, self.slope, self.offset, unit_dim=unit_dim)
 
     def extra_repr(self) -> str:
         return f"{self.unit_shape}, num_hinges={self.num_hinges}, unit_dim={self.unit_dim}"
@@ -99,9 +112,11 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         num_hinges: The S of the formula.
         per: ``"unit"`` gives every position from ``unit_dim`` on its own curve, ``"channel"`` one
             to every index of ``unit_dim``, ``"layer"`` one to the whole input.
-        unit_dim: The axis of the channels.
-        init: The curve at the start: a function of :mod:`torchapl.init` or its name without the
-            underscore (``"leaky"``), or any function that fills slope and offset.
+        unit_dim: The axis of the channels, 1 by default; an input of three axes, which may be
+            ``(N, C, L)`` or ``(B, T, D)``, asks for it.
+        init: The curve at the start: ``"leaky"``, ``"relu"``, ``"silu"``, ``"gelu"``, ``"mish"``
+            or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
+            offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -120,7 +135,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         num_hinges: int = 2,
         per: Sharing = "channel",
         *,
-        unit_dim: int = 1,
+        unit_dim: int | None = None,
         init: Start | str = "leaky",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -150,6 +165,11 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         if self.per != "layer" and not -input.dim() <= self.unit_dim < input.dim():
             raise ValueError(
                 f"unit_dim={self.unit_dim} is not an axis of an input of shape {tuple(input.shape)}"
+            )
+        if self.per != "layer" and input.dim() == 3 and not self._axis_given:
+            raise ValueError(
+                f"an input of shape {tuple(input.shape)} does not tell which axis has the curves: "
+                "give unit_dim=1 if it is (N, C, L), unit_dim=-1 if it is (B, T, D)"
             )
         own = () if self.per == "layer" else tuple(input.shape[self.unit_dim :])
         unit_shape = own[:1] if self.per == "channel" else own
@@ -208,7 +228,7 @@ class AffineAPL(nn.Module):
         unit_shape: int | Sequence[int] = (),
         num_hinges: int = 2,
         *,
-        unit_dim: int = 1,
+        unit_dim: int | None = None,
         init: Start | str = "leaky",
         scale: float = 1.0,
         shift: float = 0.0,

@@ -7,12 +7,12 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from torchapl.modules import APL, AffineAPL, Unit, inner_unit
 
@@ -90,6 +90,47 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
         "example_inputs must be a tensor, a tuple of arguments or a dict of keyword arguments, got "
         f"{type(inputs).__name__}"
     )
+
+
+class Difference(NamedTuple):
+    """Of the outputs of a model in two runs."""
+
+    largest: float
+    size: float  # of the largest output in the first run
+    rounding: float  # the part of it that may be rounding alone
+
+
+def difference(before: Any, after: Any) -> Difference:
+    """Compare what a model returned in two runs."""
+    firsts, seconds = tensors_of(before), tensors_of(after)
+    shapes = [[tensor.shape for tensor in tensors] for tensors in (firsts, seconds)]
+    if type(before) is not type(after) or shapes[0] != shapes[1]:
+        return Difference(float("inf"), 1.0, 0.0)
+    largest, size, rounding = 0.0, 0.0, 1e-4
+    for first, second in zip(firsts, seconds, strict=True):
+        if first.numel() == 0:
+            continue
+        gap = (first.double() - second.double()).abs()
+        # Infinities and NaN in the same places are no difference, elsewhere they are infinite.
+        same = (first == second) | (first.isnan() & second.isnan())
+        gap = torch.where(same, 0.0, gap.nan_to_num(torch.inf, torch.inf))
+        largest = max(largest, float(gap.max()))
+        size = max(size, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        if first.dtype in (torch.float16, torch.bfloat16):
+            rounding = 2e-2
+    return Difference(largest, size, rounding)
+
+
+def tensors_of(value: Any, depth: int = 3) -> list[Tensor]:
+    """Return the tensors in a model's output, also those in attributes of an object."""
+    tensors: list[Tensor] = []
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            tensors.append(torch.view_as_real(leaf) if leaf.is_complex() else leaf)
+        elif depth and hasattr(leaf, "__dict__") and not callable(leaf):
+            # A dataclass or a distribution.
+            tensors += tensors_of(dict(vars(leaf)), depth - 1)
+    return tensors
 
 
 @contextmanager

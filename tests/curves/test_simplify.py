@@ -133,6 +133,11 @@ def test_a_model_is_copied_and_reported() -> None:
     assert "ReLU" in text
     assert "forward pass" in text
     assert result.seconds_before is not None
+    assert result.output_error is not None
+    with torch.no_grad():
+        moved = (net.eval()(batches[0]) - result.model.eval()(batches[0])).abs().max().item()
+    assert 0 < moved == pytest.approx(result.output_error, rel=1e-5)
+    assert f"outputs moved by {moved:.2g}, the largest is " in str(result)
 
 
 def test_ranges_are_the_extremes_of_each_unit() -> None:

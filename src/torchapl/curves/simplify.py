@@ -15,7 +15,7 @@ from torchapl.curves.kinks import Kinks
 from torchapl.curves.read import kinks_of_difference, largest_value
 from torchapl.curves.reduce import reduce_hinges
 from torchapl.modules import APL, AffineAPL, Unit, inner_unit
-from torchapl.watch import Inputs, by_unit, call, named_units, watch
+from torchapl.watch import Inputs, by_unit, call, difference, named_units, untouched, watch
 
 Range = tuple[float | Tensor, float | Tensor]
 
@@ -51,12 +51,17 @@ class Simplification:
     Attributes:
         model: A copy of the model, or a unit, with fewer hinges.
         layers: One entry for each layer of units.
+        output_error: Largest difference of the outputs in evaluation mode, if example inputs were
+            given.
+        output_size: Largest output, to compare it with.
         seconds_before: Median time of a forward pass, if example inputs were given.
         seconds_after: That of the simplified model.
     """
 
     model: nn.Module
     layers: tuple[SimplifiedLayer, ...]
+    output_error: float | None = None
+    output_size: float | None = None
     seconds_before: float | None = None
     seconds_after: float | None = None
 
@@ -77,6 +82,10 @@ class Simplification:
             for row in rows
         ]
         lines.append(f"{self.parameters_saved} parameters saved")
+        if self.output_error is not None and self.output_size is not None:
+            lines.append(
+                f"outputs moved by {self.output_error:.2g}, the largest is {self.output_size:.2g}"
+            )
         if self.seconds_before is not None and self.seconds_after is not None:
             lines.append(
                 f"forward pass {1e3 * self.seconds_before:.3f} ms -> "
@@ -105,7 +114,8 @@ def simplify(
         tolerance: How far a curve may move; 0 keeps all of them to rounding.
         ranges: The smallest and largest input of each layer by its name, numbers or tensors of the
             layer's unit shape; a single pair for a single unit.
-        example_inputs: With these the forward passes of both models are timed.
+        example_inputs: With these the outputs of both models are compared, and their forward passes
+            timed.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3), nn.Linear(8, 2))
@@ -128,10 +138,12 @@ def simplify(
             done[id(unit)], layer = _simplify_layer(name, unit, tolerance, given.get(name))
             layers.append(layer)
         simple = put(simple, name, done[id(unit)])
-    before = after = None
-    if example_inputs is not None:
-        before, after = _median_seconds(model, simple, example_inputs)
-    return Simplification(simple, tuple(layers), before, after)
+    if example_inputs is None:
+        return Simplification(simple, tuple(layers))
+    with untouched(model), untouched(simple):
+        change = difference(call(model, example_inputs), call(simple, example_inputs))
+        seconds = _median_seconds(model, simple, example_inputs)
+    return Simplification(simple, tuple(layers), change.largest, change.size, *seconds)
 
 
 def observe_ranges(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -265,7 +277,6 @@ def put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
     return model
 
 
-@torch.no_grad()
 def _median_seconds(
     first: nn.Module, second: nn.Module, inputs: Inputs, repeats: int = 11
 ) -> tuple[float, float]:

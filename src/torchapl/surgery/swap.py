@@ -16,8 +16,8 @@ from torchapl.surgery.functions import EXACT, Forms, is_activation
 from torchapl.surgery.plan import Match, Plan, Planner, UnitDim, make_units
 from torchapl.surgery.record import record
 from torchapl.surgery.report import SwapReport
-from torchapl.surgery.verify import Difference, check_outputs, verify
-from torchapl.watch import Inputs
+from torchapl.surgery.verify import check_outputs, verify
+from torchapl.watch import Difference, Inputs
 
 Fixed = Literal["original", "relu", "simplified"]
 

@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from torchapl.modules import Unit
 from torchapl.surgery.apply import replaced_by
-from torchapl.watch import Inputs, call, untouched
-
-
-class Difference(NamedTuple):
-    """Of the outputs of a model in two runs."""
-
-    largest: float
-    size: float  # of the largest output in the first run
-    rounding: float  # the part of it that may be rounding alone
+from torchapl.watch import Difference, Inputs, call, difference, tensors_of, untouched
 
 
 def check_outputs(outputs: Any) -> None:
     """Refuse outputs that say nothing about a model: without a single finite number."""
-    tensors = _tensors(outputs)
+    tensors = tensors_of(outputs)
     if tensors and not any(bool(tensor.isfinite().any()) for tensor in tensors):
         what = "empty" if all(tensor.numel() == 0 for tensor in tensors) else "NaN or infinite"
         raise ValueError(
@@ -53,7 +43,7 @@ def verify(
             f"{unused[0]} is not called after the swap; the model was put back. Leave it out with "
             "match"
         )
-    change = _difference(before, wired)
+    change = difference(before, wired)
     if change.largest > change.rounding * change.size:
         raise RuntimeError(
             f"the outputs changed by {change.largest:.3g} although every function was kept; the "
@@ -62,7 +52,7 @@ def verify(
         )
     with untouched(model):
         after = call(model, example_inputs)
-    return _difference(before, after)
+    return difference(before, after)
 
 
 @contextmanager
@@ -85,35 +75,3 @@ def _as_before(units: Mapping[str, Unit], called: Counter[str]) -> Iterator[None
     finally:
         for unit in units.values():
             vars(unit).pop("forward", None)
-
-
-def _difference(before: Any, after: Any) -> Difference:
-    firsts, seconds = _tensors(before), _tensors(after)
-    shapes = [[tensor.shape for tensor in tensors] for tensors in (firsts, seconds)]
-    if type(before) is not type(after) or shapes[0] != shapes[1]:
-        return Difference(float("inf"), 1.0, 0.0)
-    largest, size, rounding = 0.0, 0.0, 1e-4
-    for first, second in zip(firsts, seconds, strict=True):
-        if first.numel() == 0:
-            continue
-        gap = (first.double() - second.double()).abs()
-        # Infinities and NaN in the same places are no difference, elsewhere they are infinite.
-        same = (first == second) | (first.isnan() & second.isnan())
-        gap = torch.where(same, 0.0, gap.nan_to_num(torch.inf, torch.inf))
-        largest = max(largest, float(gap.max()))
-        size = max(size, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
-        if first.dtype in (torch.float16, torch.bfloat16):
-            rounding = 2e-2
-    return Difference(largest, size, rounding)
-
-
-def _tensors(value: Any, depth: int = 3) -> list[Tensor]:
-    """Return the tensors in a model's output, also those in attributes of an object."""
-    tensors: list[Tensor] = []
-    for leaf in tree_leaves(value):
-        if isinstance(leaf, Tensor):
-            tensors.append(torch.view_as_real(leaf) if leaf.is_complex() else leaf)
-        elif depth and hasattr(leaf, "__dict__") and not callable(leaf):
-            # A dataclass or a distribution.
-            tensors += _tensors(dict(vars(leaf)), depth - 1)
-    return tensors
