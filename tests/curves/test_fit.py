@@ -231,6 +231,9 @@ def test_as_few_hinges_as_the_tolerance_allows(
     tolerance = 0.02
     result = fit(function, None, interval, tolerance=tolerance)
     assert result.max_error <= tolerance
+    # The value at 0 is kept.
+    zero = torch.zeros(1, dtype=torch.float64)
+    assert float((result.form.evaluate(zero) - function(zero)).abs()) < 1e-5 * tolerance
     hinges = result.slope.numel()
     # The samples take a twentieth of the tolerance.
     assert hinges == 1 or fit(function, hinges - 1, interval).max_error > 0.93 * tolerance

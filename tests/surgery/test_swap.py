@@ -145,9 +145,32 @@ def test_copied_and_pickled(model: zoo.Model) -> None:
 @every_model
 def test_the_way_back(model: zoo.Model) -> None:
     original, result, example = swapped(model)
-    assert torch.equal(outputs(restore_activations(result), example), outputs(original, example))
+    restored = restore_activations(result)
+    assert restored is result
+    assert torch.equal(outputs(restored, example), outputs(original, example))
     assert not list(torchapl.curve_parameters(result))
     assert not describe(result).swaps
+    # What it was, in every part.
+    parts = [
+        [(n, type(m), set(vars(m))) for n, m in net.named_modules()] for net in (result, original)
+    ]
+    assert parts[0] == parts[1]
+    assert repr(result) == repr(original)
+    again = swap_activations(restored, example)
+    assert describe(again).swaps == describe(swapped(model)[1]).swaps
+
+
+def test_the_way_back_keeps_what_happened_in_between() -> None:
+    net = swap_activations(zoo.Functional(), torch.randn(4, 6))
+    twin = pickle.loads(pickle.dumps(copy.deepcopy(net)))
+    for model in (net, twin):
+        model.train(False).to(torch.float64)
+        model.added = 3
+        restore_activations(model)
+        assert type(model) is zoo.Functional
+        assert not any(module.training for module in model.modules())
+        assert model(torch.randn(4, 6, dtype=torch.float64)).dtype == torch.float64
+        assert model.added == 3
 
 
 @every_model

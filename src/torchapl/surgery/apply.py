@@ -17,6 +17,8 @@ from torchapl.surgery.trace import NotTraceableError, Traced, activation_of, tra
 
 _REPLACED = "_replaced"
 _ORIGINAL_CLASS = "_rewritten_from"
+# The names of the children, in their order, with those that were dropped.
+_ORIGINAL_CHILDREN = "_children_before_swap"
 _FLAGS = "_flags_before_swap"
 # Those of the module that is replaced stay in force, and their handles keep working.
 _HOOKS = (
@@ -228,6 +230,19 @@ def rewrite(
     return _assemble(module, traced, plan.dropped, units), replaced
 
 
+def restore_forward(module: RewrittenModule) -> None:
+    """Make a rewritten module what it was: its class, its forward and its children.
+
+    Those that were dropped come back: activations, which :func:`like_unit` has brought up to date.
+    """
+    state, children = vars(module), module._modules
+    before = state.pop(_ORIGINAL_CHILDREN)
+    module._modules = {name: children.get(name, dropped) for name, dropped in before.items()}
+    for name in set(vars(fx.GraphModule(nn.Module(), fx.Graph()))) - set(vars(nn.Module())):
+        state.pop(name, None)
+    module.__class__ = state.pop(_ORIGINAL_CLASS)
+
+
 def _trace(module: nn.Module, plan: Rewrite) -> Traced:
     try:
         return trace(module, dict(plan.constants))
@@ -249,6 +264,9 @@ def _assemble(
     for kind in ("_parameters", "_buffers", "_modules"):
         result.__dict__[kind] = dict(module.__dict__[kind])
     result.__dict__["_load_state_dict_pre_hooks"] = _moved_hooks(module, result)
+    before = vars(module).get(_ORIGINAL_CHILDREN, dict.fromkeys(module._modules))
+    gone = {name: module._modules[name] for name in dropped}
+    result.__dict__[_ORIGINAL_CHILDREN] = {name: gone.get(name, before[name]) for name in before}
     for name in dropped:
         del result._modules[name]
     called = {node.target for node in traced.graph.nodes if node.op == "call_module"}

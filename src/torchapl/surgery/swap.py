@@ -11,7 +11,14 @@ from torch import nn
 
 from torchapl.curves import simplify
 from torchapl.modules import APL, AffineAPL, Sharing, Unit
-from torchapl.surgery.apply import Placement, like_unit, replaced_by, restore_flags
+from torchapl.surgery.apply import (
+    Placement,
+    RewrittenModule,
+    like_unit,
+    replaced_by,
+    restore_flags,
+    restore_forward,
+)
 from torchapl.surgery.functions import EXACT, Forms, is_activation
 from torchapl.surgery.plan import Match, Plan, Planner, UnitDim, make_units
 from torchapl.surgery.record import record
@@ -173,9 +180,10 @@ def restore_activations(
 
     Args:
         model: Is changed in place.
-        to: ``"original"`` puts back what was there; ``"relu"`` puts ReLU everywhere, the paper's
-            test of how much a network relies on its learned curves; ``"simplified"`` keeps the
-            curves, frozen, with the hinges that matter (:func:`torchapl.curves.simplify`).
+        to: ``"original"`` puts back what was there, and rewritten modules are what they were;
+            ``"relu"`` puts ReLU everywhere, the paper's test of how much a network relies on its
+            learned curves; ``"simplified"`` keeps the curves, frozen, with the hinges that matter
+            (:func:`torchapl.curves.simplify`).
         tolerance: How far a simplified curve may move.
 
     Example:
@@ -192,8 +200,11 @@ def restore_activations(
             fixed = _fixed(unit, to, tolerance)
             for path in (swap.name, *swap.aliases):
                 placement.put(path, fixed)
-    # The fused kernel computes what was there, whatever is there now.
     if to == "original":
+        for module in list(model.modules()):
+            if isinstance(module, RewrittenModule):
+                restore_forward(module)
+        # The fused kernel computes what was there, whatever is there now.
         restore_flags(model)
     for module in model.modules():
         vars(module).pop(_REPORT, None)
