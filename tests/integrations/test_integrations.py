@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchapl import APL, swap_activations
-from torchapl.integrations.curves import curve_statistics
+from torchapl import APL, describe, swap_activations
+from torchapl.integrations.curves import Pictures, curve_statistics
+
+
+def plain() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Hardtanh(), nn.Linear(8, 1)
+    )
 
 
 def network() -> nn.Sequential:
-    model = nn.Sequential(
-        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Hardtanh(), nn.Linear(8, 1)
-    )
-    swapped = swap_activations(model, torch.randn(16, 4))
+    swapped = swap_activations(plain(), torch.randn(16, 4))
     assert isinstance(swapped, nn.Sequential)
     return swapped
 
@@ -35,12 +38,35 @@ def test_statistics() -> None:
 
 def test_a_shared_layer_is_counted_and_drawn_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from torchapl.integrations.curves import save_figure
-
-    shared = APL(3)
+    shared, panels = APL(3), []
     model = nn.Sequential(shared, nn.Linear(3, 3), shared)
     assert {name.split("/")[1] for name in curve_statistics(model)} == {"0"}
-    assert save_figure(model, tmp_path / "new", 7).name == "curves_00000007.png"
+
+    class Writer:
+        def add_figure(self, tag: str, figure: Any, step: int) -> None:
+            panels.append((tag, len(figure.axes), step))
+
+    pictures = Pictures(tmp_path / "new", [Writer()])
+    for step in (7, 7, 8):
+        pictures.draw(model, step)
+    assert names_in(tmp_path / "new") == ["curves_00000007.png", "curves_00000008.png"]
+    assert panels == [("curves", 1, 7), ("curves", 1, 8)]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def scalars_and_images(folder: Path) -> tuple[set[str], set[str]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    scalars, images = set(), set()
+    for file in folder.rglob("events*"):
+        events = EventAccumulator(str(file))
+        events.Reload()
+        scalars |= set(events.Tags()["scalars"])
+        images |= set(events.Tags()["images"])
+    return scalars, images
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -60,16 +86,11 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert events.Images("curves")[0].step == 7
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_lightning(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning.pytorch")
-    pytest.importorskip("matplotlib")
-    from torchapl.integrations.lightning import CurveCallback
-
-    class Regression(lightning.LightningModule):  # type: ignore[misc,name-defined]
+def regression(lightning: Any, *bases: type, swapped: bool = True) -> Any:
+    class Regression(*bases, lightning.LightningModule):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.net = network()
+            self.net = network() if swapped else plain()
 
         def training_step(self, batch: list[Tensor]) -> Tensor:
             return self.net(batch[0]).square().mean()
@@ -77,57 +98,122 @@ def test_lightning(tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    data = torch.utils.data.TensorDataset(torch.randn(32, 4))
-    trainer = lightning.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-        callbacks=[CurveCallback(every_n_steps=1, folder=tmp_path / "curves")],
-    )
-    trainer.fit(Regression(), torch.utils.data.DataLoader(data, batch_size=16))
-    assert "curves/net.1/left_slope_mean" in trainer.callback_metrics
-    assert [path.name for path in sorted((tmp_path / "curves").iterdir())] == [
-        "curves_00000002.png",
-        "curves_00000004.png",
-    ]
+    return Regression
+
+
+def lightning_trainer(lightning: Any, folder: Path, **options: Any) -> Any:
+    quiet = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": folder,
+    }
+    return lightning.Trainer(**{"logger": False, "enable_checkpointing": False, **quiet, **options})
+
+
+def loader(rows: int = 32) -> torch.utils.data.DataLoader[tuple[Tensor, ...]]:
+    data = torch.utils.data.TensorDataset(torch.randn(rows, 4))
+    return torch.utils.data.DataLoader(data, batch_size=16)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hugging_face_trainer(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
+def test_lightning_out_of_the_box(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
     pytest.importorskip("matplotlib")
-    from torchapl.integrations.transformers import CurveCallback
+    from torchapl.integrations.lightning import CurveCallback
 
-    class Regression(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = network()
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=5, callbacks=[CurveCallback()])
+    trainer.fit(regression(lightning)(), loader())
+    assert "curves/net.1/left_slope_mean" in trainer.callback_metrics
+    steps = (0, 2, 4, 6, 8, 10)
+    assert names_in(tmp_path / "curves") == [f"curves_{step:08d}.png" for step in steps]
 
-        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            return {"loss": F.mse_loss(self.net(x).squeeze(-1), labels)}
 
-    data: Any = [{"x": torch.randn(4), "labels": torch.tensor(1.0)} for _ in range(16)]
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=8,
-        logging_steps=1, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
-    reported: list[str] = []
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_reaches_tensorboard_in_a_short_run(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("matplotlib")
+    from lightning.pytorch.loggers import TensorBoardLogger
 
-    class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
-        def on_log(self, *args: object, logs: dict[str, float], **kwargs: object) -> None:
-            reported.extend(logs)
+    from torchapl.integrations.lightning import CurveCallback
 
-    trainer = transformers.Trainer(
-        Regression(), arguments, train_dataset=data, callbacks=[Reporter()]
+    trainer = lightning_trainer(
+        lightning,
+        tmp_path,
+        max_steps=9,
+        logger=TensorBoardLogger(tmp_path, name="", version="run"),
+        callbacks=[CurveCallback(folder=tmp_path / "pictures")],
     )
-    trainer.callback_handler.callbacks.insert(0, CurveCallback(folder=tmp_path / "curves"))
-    trainer.train()
-    assert "curves/net.1/left_slope_mean" in reported
-    assert "curves/net.1/left_slope_mean" in trainer.state.log_history[0]
-    assert (tmp_path / "curves" / "curves_00000002.png").exists()
+    trainer.fit(regression(lightning)(), loader(rows=256))
+    scalars, images = scalars_and_images(tmp_path / "run")
+    assert "curves/net.1/left_slope_mean" in scalars
+    assert images == {"curves"}
+    steps = (0, 8, 9)
+    assert names_in(tmp_path / "pictures") == [f"curves_{step:08d}.png" for step in steps]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("knows", [True, False], ids=["swaps itself", "knows of no swap"])
+def test_lightning_checkpoints_load(tmp_path: Path, knows: bool) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    from torchapl.integrations.lightning import SwappedCheckpoints
+
+    kind = regression(lightning, SwappedCheckpoints, swapped=knows)
+    module = kind()
+    if not knows:
+        module.net = swap_activations(module.net, 3 * torch.randn(16, 4), tolerance=0.01)
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=1)
+    trainer.fit(module, loader())
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+
+    loaded = kind.load_from_checkpoint(tmp_path / "last.ckpt")
+    x = torch.randn(8, 4)
+    assert torch.equal(loaded.net(x), module.net(x))
+    assert describe(loaded) == describe(module)
+    # Training goes on, its optimiser knows the loaded curves.
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=2)
+    trainer.fit(resumed := kind(), loader(), ckpt_path=tmp_path / "last.ckpt")
+    assert trainer.global_step == 4
+    assert not torch.equal(resumed.net[3].unit.slope, module.net[3].unit.slope)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_without_units_is_no_error(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    from torchapl.integrations.lightning import CurveCallback
+
+    trainer = lightning_trainer(lightning, tmp_path, max_epochs=1, callbacks=[CurveCallback()])
+    with pytest.warns(UserWarning, match="no APL units: there are no curves to log"):
+        trainer.fit(regression(lightning, swapped=False)(), loader())
+    assert not (tmp_path / "curves").exists()
+
+
+def test_an_activation_layer_for_timm() -> None:
+    from torchapl.integrations.timm import act_layer
+
+    layer = act_layer(3, unit_dim=-1, init="gelu")
+    unit = layer(inplace=True)
+    assert unit(torch.randn(2, 5, 4)).shape == (2, 5, 4)
+    assert (unit.unit_shape, unit.num_hinges, type(unit)) == ((4,), 3, APL)
+    again = pickle.loads(pickle.dumps(layer))()
+    again.load_state_dict(unit.state_dict())
+    assert torch.equal(again(torch.ones(2, 5, 4)), unit(torch.ones(2, 5, 4)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "unit_dim"), [("resnet18", None), ("vit_tiny_patch16_224", -1)])
+def test_timm_models_build_and_load(tmp_path: Path, name: str, unit_dim: int | None) -> None:
+    timm = pytest.importorskip("timm")
+    from torchapl.integrations.timm import act_layer
+
+    layer = act_layer(3, unit_dim=unit_dim, init="silu")
+    model = timm.create_model(name, act_layer=layer, num_classes=3).eval()
+    x = torch.randn(1, 3, 224, 224)
+    expected = model(x)
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    again = timm.create_model(
+        name, act_layer=layer, num_classes=3, checkpoint_path=tmp_path / "weights.pth"
+    )
+    assert torch.equal(again.eval()(x), expected)

@@ -1,8 +1,12 @@
-"""What is logged of the curves: a few numbers and a picture for each layer."""
+"""What is logged of the curves: a few numbers for each layer, and a picture of all."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -35,9 +39,51 @@ def curve_statistics(model: nn.Module, prefix: str = "curves") -> dict[str, floa
     return statistics
 
 
-def save_figure(model: nn.Module, folder: Path, step: int) -> Path:
-    """Write the picture of the curves at a step and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"curves_{step:08d}.png"
-    plot(model).savefig(path, dpi=120)
-    return path
+class Pictures:
+    """Draws the curves of a training run, at most once in a step.
+
+    Args:
+        folder: Where the pictures are saved.
+        writers: Each a ``SummaryWriter``, which get them as well.
+    """
+
+    def __init__(self, folder: Path, writers: Sequence[Any] = ()) -> None:
+        self.folder = folder
+        self.writers = writers
+        self._last: int | None = None
+
+    def draw(self, model: nn.Module, step: int) -> None:
+        """Draw the curves of this step, if there is matplotlib."""
+        if step == self._last or find_spec("matplotlib") is None:
+            return
+        self._last = step
+        self.folder.mkdir(parents=True, exist_ok=True)
+        figure = plot(model)
+        figure.savefig(self.folder / f"curves_{step:08d}.png", dpi=120)
+        for writer in self.writers:
+            writer.add_figure("curves", figure, step)
+
+
+def is_milestone(step: int) -> bool:
+    """Tell whether a picture is due: at the start, after 8 steps, and at every doubling.
+
+    Example:
+        >>> [step for step in range(100) if is_milestone(step)]
+        [0, 8, 16, 32, 64]
+    """
+    return step == 0 or (step >= 8 and step.bit_count() == 1)
+
+
+def has_curves(model: nn.Module) -> bool:
+    """Tell whether there are curves to log; warn if not."""
+    units = [inner_unit(unit) for _, unit in named_units(model)]
+    if not units:
+        warnings.warn("the model has no APL units: there are no curves to log", stacklevel=3)
+        return False
+    if any(hasattr(unit.slope, "device_mesh") for unit in units):
+        # A process would wait for the others to send their parts.
+        warnings.warn("curves that FSDP has sharded are not logged", stacklevel=3)
+        return False
+    if find_spec("matplotlib") is None:
+        warnings.warn("there is no matplotlib to draw the curves with", stacklevel=3)
+    return True

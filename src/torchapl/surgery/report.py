@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -132,24 +132,25 @@ class SwapReport:
 
     def under(self, prefix: str) -> SwapReport:
         """Return the report for a model that holds the described one at ``prefix``."""
+        return self.renamed(lambda name: ".".join(filter(None, (prefix, name))))
 
-        def moved(name: str) -> str:
-            return ".".join(part for part in (prefix, name) if part)
+    def renamed(self, rename: Callable[[str], str]) -> SwapReport:
+        """Return the report for a model whose modules have other names."""
 
-        def all_moved(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(moved(name) for name in names)
+        def all_renamed(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(rename(name) for name in names)
 
         return replace(
             self,
             swaps=tuple(
-                replace(swap, name=moved(swap.name), aliases=all_moved(swap.aliases))
+                replace(swap, name=rename(swap.name), aliases=all_renamed(swap.aliases))
                 for swap in self.swaps
             ),
             rewrites=tuple(
-                replace(entry, module=moved(entry.module), aliases=all_moved(entry.aliases))
+                replace(entry, module=rename(entry.module), aliases=all_renamed(entry.aliases))
                 for entry in self.rewrites
             ),
-            left=tuple(replace(entry, name=moved(entry.name)) for entry in self.left),
+            left=tuple(replace(entry, name=rename(entry.name)) for entry in self.left),
         )
 
     def beside(self, other: SwapReport) -> SwapReport:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import nn
@@ -112,7 +113,7 @@ def swap_activations(
     report = SwapReport(
         tuple(swaps), tuple(plan.rewrites), tuple(plan.left), change.largest, change.size
     )
-    vars(swapped)[_REPORT] = vars(model).get(_REPORT, SwapReport()).then(report)
+    _keep(vars(model).get(_REPORT, SwapReport()).then(report), swapped)
     for message in _doubts(plan, change):
         warnings.warn(message, stacklevel=2)
     return swapped
@@ -169,7 +170,7 @@ def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Modul
     except Exception:
         placement.undo()
         raise
-    vars(rebuilt)[_REPORT] = report
+    _keep(report, rebuilt)
     return rebuilt
 
 
@@ -207,8 +208,21 @@ def restore_activations(
         # The fused kernel computes what was there, whatever is there now.
         restore_flags(model)
     for module in model.modules():
-        vars(module).pop(_REPORT, None)
+        if vars(module).pop(_REPORT, None) is not None and _has_config(module):
+            vars(module.config).pop("torchapl", None)
     return model
+
+
+def _keep(report: SwapReport, model: nn.Module) -> None:
+    vars(model)[_REPORT] = report
+    if _has_config(model):
+        # Saved with the model: what it takes to build it again.
+        model.config.torchapl = json.loads(report.to_json())
+
+
+def _has_config(model: nn.Module) -> TypeGuard[Any]:
+    """Tell whether a model has a configuration that transformers saves beside its weights."""
+    return hasattr(getattr(model, "config", None), "save_pretrained")
 
 
 def _doubts(plan: Plan, change: Difference) -> Iterator[str]:
