@@ -22,13 +22,14 @@ LEVELS = [
     {"init", "optim"},
     {"curves"},
     {"surgery", "plotting"},
+    {"runs"},
     {"integrations"},
     {"paper"},
     {"bench"},
     {"cli"},
 ]
 PAPER_LEVELS = [
-    {"activations", "atomic"},
+    {"activations"},
     {"config"},
     {"rivals", "data", "schedule", "metrics", "runs", "checkpoint", "provenance"},
     {"nets", "optim"},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchapl.paper.config import Experiment
-    from torchapl.paper.runs import RunResult
+    from torchapl.runs import RunResult
 
 EXAMPLES = """examples:
   torchapl train cifar10-cnn-apl --scale lab --data DIR
@@ -85,8 +85,8 @@ def chosen_experiment(args: argparse.Namespace) -> Experiment:
 
 def run(args: argparse.Namespace) -> int:
     """Train, print the result, and return the exit code."""
-    from torchapl.paper.runs import RunLockedError, run_folder
-    from torchapl.paper.train import InterruptedRunError, train
+    from torchapl.paper.runs import run_folder
+    from torchapl.paper.train import InterruptedRunError, RunLockedError, train
     from torchapl.paper.train.progress import Silent, on_stderr
 
     experiment = chosen_experiment(args)

@@ -15,9 +15,9 @@ import torch
 from toy import TOY, StopAt, assert_identical
 
 from torchapl.cli import main
-from torchapl.paper.atomic import WriteError, write_atomic
-from torchapl.paper.runs import locked
 from torchapl.paper.train import InterruptedRunError, train
+from torchapl.runs.atomic import WriteError, write_atomic
+from torchapl.runs.folder import locked
 
 THREADS = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import safetensors.torch
 import torch
 
 from torchapl.paper import metrics
-from torchapl.paper.runs import RunResult, write_json
 from torchapl.paper.sweep.jobs import Job, Results, ensemble_job
+from torchapl.runs.folder import SCORES, RunResult, write_result
+from torchapl.runs.records import read_tensors
 
 
 def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResult | None:
@@ -25,10 +25,10 @@ def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResul
     runs = [results.get(job) for job in jobs]
     tables = []
     for run in runs:
-        path = None if run is None or run.folder is None else run.folder / "scores.safetensors"
+        path = None if run is None or run.folder is None else run.folder / SCORES
         if path is None or not path.exists():
             return None
-        tables.append(safetensors.torch.load_file(path))
+        tables.append(read_tensors(path))
     scores = torch.stack([table["scores"] for table in tables]).mean(0)
     labels = tables[0]["labels"]
     job = ensemble_job(jobs[0], len(jobs))
@@ -47,5 +47,5 @@ def make_ensemble(jobs: Sequence[Job], results: Results, root: Path) -> RunResul
         folder=job.folder(root),
     )
     job.folder(root).mkdir(parents=True, exist_ok=True)
-    write_json(job.folder(root) / "result.json", result.to_dict())
+    write_result(job.folder(root), result)
     return result

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Experiment, fingerprint, override
 from torchapl.paper.experiments import EXPERIMENTS, GRID, SCALES, Table, get, scaled
 from torchapl.paper.experiments.costs import ROWS
-from torchapl.paper.runs import RunResult, load_runs, read_config, result_from_dict, run_folder
+from torchapl.paper.runs import experiment_of, run_folder
+from torchapl.runs import RunResult, load_runs
+from torchapl.runs.atomic import write_atomic
+from torchapl.runs.folder import read_config, result_from_dict, warn_left_out
+from torchapl.runs.records import DamagedError, naming
 
 # Part of the training rows that is held out while something is chosen.
 _VALIDATION_SHARE = 0.1
@@ -74,18 +77,30 @@ def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
 
 
 def _stored(source: Path) -> list[RunResult]:
-    try:
+    results, errors = [], []
+    with naming(source):
         lines = source.read_text(encoding="utf-8").splitlines()
-        return [result_from_dict(json.loads(line)) for line in lines]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{source} is not a file of stored results: {error!r}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            with naming(source):
+                results.append(result_from_dict(json.loads(line)))
+        except DamagedError as error:
+            errors.append(DamagedError(source, f"line {number}: {error.reason}"))
+    if errors and not results:
+        raise DamagedError(source, f"is not a file of stored results: {errors[0].reason}")
+    warn_left_out(errors)
+    return results
 
 
 def _with_fingerprint(run: RunResult) -> RunResult:
-    config = read_config(run.folder) if run.folder is not None else None
+    # Results of older versions have none of their own.
+    if run.folder is None or _SETTINGS in run.environment or run.scale not in SCALES:
+        return run
+    config = read_config(run.folder)
     if config is None:
         return run
-    return replace(run, environment={**run.environment, _SETTINGS: fingerprint(config.experiment)})
+    settings = fingerprint(experiment_of(run.folder, config))
+    return replace(run, environment={**run.environment, _SETTINGS: settings})
 
 
 def _is_stale(job: Job, run: RunResult) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from torchapl.paper.config import Published
 from torchapl.paper.experiments import Cell, Table
-from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.jobs import (
     Choice,
     Results,
@@ -17,6 +16,7 @@ from torchapl.paper.sweep.jobs import (
     chooses_settings,
     ensemble_job,
 )
+from torchapl.runs import RunResult
 
 # Result's number, digits shown, whether higher is better.
 ERROR = ("test_error", 2, False)
