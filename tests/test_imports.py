@@ -28,9 +28,10 @@ LEVELS = [
     {"cli"},
 ]
 PAPER_LEVELS = [
-    {"activations", "atomic"},
+    {"catalogue", "values", "loading", "atomic"},
+    {"activations"},
     {"config"},
-    {"rivals", "data", "schedule", "metrics", "runs", "checkpoint", "provenance"},
+    {"rivals", "data", "schedule", "metrics", "runs"},
     {"nets", "optim"},
     {"experiments", "train"},
     {"sweep", "tune"},

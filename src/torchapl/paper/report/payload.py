@@ -121,5 +121,4 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
                 points.append([epoch, short(mean), short(std), len(values)])
         if points:
             metrics[metric] = points
-    data = runs[0].experiment.partition("-")[0]
-    return {"name": name, "data": data, "n": len(runs), "metrics": metrics}
+    return {"name": name, "data": runs[0].data, "n": len(runs), "metrics": metrics}
