@@ -9,6 +9,7 @@ from typing import Literal
 from torch import nn
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.dropout import Dropout
 
 Pool = Literal["max", "average"]
 
@@ -96,7 +97,7 @@ class Layers:
 
     def dropout(self, name: str, probability: float) -> None:
         """Append dropout of single units."""
-        self.add(name, nn.Dropout(probability))
+        self.add(name, Dropout(probability))
 
     def pool(self, name: str, kind: Pool, kernel: int, stride: int) -> None:
         """Append pooling that rounds sizes up and averages over what is inside the map, like Caffe.

@@ -23,6 +23,7 @@ from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
 from torchapl.paper.train.network import Compile, build_network
 from torchapl.paper.train.sums import Sums
+from torchapl.watch import same_random_state
 
 
 class DivergedError(ArithmeticError):
@@ -228,7 +229,7 @@ class Trainer:
         self.net.eval()
         sums = self.new_sums()
         scores, labels = [], []
-        with observe.preserved_rng(self.device):
+        with same_random_state([self.device]):
             # A network that is stochastic at test time gives the same numbers whenever it is asked.
             torch.manual_seed(self.seed)
             for inputs, targets in batches.epoch(0):
