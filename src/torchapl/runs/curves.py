@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from torchapl.curves import AffineAPL
-from torchapl.curves.calling import Inputs, call
-from torchapl.curves.kinks import Unit, inner_unit
-from torchapl.curves.simplify import named_units
 from torchapl.functional import apl
+from torchapl.modules import AffineAPL, Unit, inner_unit
 from torchapl.runs.folder import CURVES, INPUTS
 from torchapl.runs.records import Json, naming, read_tensors, write_tensors
+from torchapl.watch import Inputs, named_units, watch
 
 # Snapshots between start and end keep at most this many units of a layer, evenly spaced.
 SNAPSHOT_UNITS = 20_000
@@ -146,15 +144,12 @@ def _whole(values: Tensor) -> Tensor:
 
 
 def layers_of(model: nn.Module) -> dict[str, Layer]:
-    """Return the curves of all layers of a model; one with several names under the first.
-
-    Lazy units have no curves before their first batch.
-    """
-    layers: dict[int, Layer] = {}
-    for name, unit in named_units(model):
-        if id(unit) not in layers and not is_lazy(inner_unit(unit).slope):
-            layers[id(unit)] = Layer.of(name, unit)
-    return {layer.name: layer for layer in layers.values()}
+    """Return the curves of all layers of a model; lazy ones have none before their first batch."""
+    return {
+        name: Layer.of(name, unit)
+        for name, unit in named_units(model)
+        if not is_lazy(inner_unit(unit).slope)
+    }
 
 
 def spread(count: int, wanted: int) -> Tensor:
@@ -198,33 +193,15 @@ def add_curves(folder: Path, moment: str, layers: Mapping[str, Layer]) -> None:
     write_tensors(path, stored)
 
 
-@torch.no_grad()
 def inputs_of(model: nn.Module, batch: Inputs) -> dict[str, Tensor]:
     """Return a sample of the inputs of every layer of units for one batch, in evaluation mode."""
     samples: dict[str, Tensor] = {}
 
-    def recorder(name: str) -> Callable[..., None]:
-        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            input = args[0] if args else kwargs["input"]
-            values = input.detach().float().flatten()
-            samples[name] = values[:: max(1, values.numel() // _SAMPLE)].cpu()
+    def keep(name: str, input: Tensor) -> None:
+        values = input.detach().float().flatten()
+        samples[name] = values[:: max(1, values.numel() // _SAMPLE)].cpu()
 
-        return record
-
-    units = dict(named_units(model))
-    hooks = [
-        unit.register_forward_pre_hook(recorder(name), with_kwargs=True)
-        for name, unit in units.items()
-    ]
-    training = model.training
-    model.eval()
-    try:
-        with torch.random.fork_rng(), torch.compiler.set_stance("force_eager"):
-            call(model, batch)
-    finally:
-        model.train(training)
-        for hook in hooks:
-            hook.remove()
+    watch(model, [batch], keep)
     return samples
 
 

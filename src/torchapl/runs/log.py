@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, distributed, nn
 
-from torchapl.curves.calling import Inputs
 from torchapl.runs.atomic import write_atomic
 from torchapl.runs.curves import (
     INITIAL,
@@ -44,6 +43,7 @@ from torchapl.runs.records import (
     read_tensors,
     write_tensors,
 )
+from torchapl.watch import Inputs
 
 # The scale of runs that are of no experiment of the paper.
 OWN = "own"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from torchapl.paper.config import Json
+from torchapl.paper.config import Json, assignments
 from torchapl.paper.experiments import EXPERIMENTS
 from torchapl.paper.sweep.jobs import read_results
 from torchapl.runs.folder import (
@@ -50,7 +50,7 @@ class Run:
     @property
     def selects(self) -> bool:
         """Whether the run only served to choose a setting on held-out rows."""
-        return any(text.startswith("data.validation=") for text in self.overrides)
+        return "data.validation" in assignments(self.overrides)
 
     def lines(self) -> list[dict[str, Json]]:
         """Return the lines of metrics.jsonl."""
@@ -123,7 +123,7 @@ def made_of(source: Path, make: Callable[[list[Run]], T]) -> tuple[T, list[Damag
 
 def _of_result(result: RunResult, data: str = "") -> Run:
     if not data and result.experiment in EXPERIMENTS:
-        data = EXPERIMENTS[result.experiment].data.name
+        data = EXPERIMENTS.get(result.experiment).data.name
     overrides = tuple(sorted(result.overrides))
     return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder, data)
 

@@ -11,7 +11,6 @@ import torch
 
 from torchapl.paper.config import Experiment, differences, to_dict
 from torchapl.paper.runs import experiment_of
-from torchapl.paper.train import observe
 from torchapl.paper.train.distributed import World, from_first, joined
 from torchapl.paper.train.interrupt import InterruptedRunError
 from torchapl.paper.train.loop import Run
@@ -29,6 +28,7 @@ from torchapl.runs.folder import (
     write_config,
 )
 from torchapl.runs.records import DamagedError
+from torchapl.watch import same_random_state
 
 __all__ = ["DivergedError", "InterruptedRunError", "RunLockedError", "RunResult", "train"]
 
@@ -79,7 +79,7 @@ def train(
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
         check_compile(compile, chosen)
-        stack.enter_context(observe.preserved_rng(chosen))
+        stack.enter_context(same_random_state([chosen]))
         if chosen.type == "cuda":
             # A resumed run must repeat the convolutions of the first one to the bit.
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True))

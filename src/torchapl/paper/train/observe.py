@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -10,54 +10,32 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchapl import APL
+from torchapl.modules import inner_unit
+from torchapl.watch import hooked, named_units, uncompiled
 
 
 def units(model: nn.Module) -> dict[str, APL]:
     """Return the APL units by their names in ``named_modules()``."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, APL)}
+    return {name: inner_unit(unit) for name, unit in named_units(model)}
 
 
 @torch.no_grad()
 def first_not_finite(model: nn.Module, batch: Tensor) -> str | None:
     """Return the name of the first layer whose output for this batch is not finite, if any."""
-    found: list[str] = []
-
-    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], object], None]:
-        def record(module: nn.Module, arguments: tuple[Tensor, ...], output: object) -> None:
-            if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
-                found.append(name)
-
-        return record
-
-    hooks = [
-        module.register_forward_hook(recorder(name))
+    layers = {
+        name: module
         for name, module in model.named_modules()
         if not any(True for _ in module.children())
-    ]
-    try:
-        with uncompiled():
-            model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found[0] if found else None
+    }
+    not_finite: list[str] = []
 
+    def look(name: str, input: object, output: object) -> None:
+        if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+            not_finite.append(name)
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Let a compiled model run as it is written: what is compiled calls no hooks."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
-@contextmanager
-def preserved_rng(device: torch.device) -> Iterator[None]:
-    """Leave torch's random state as it was: looking must not change the run."""
-    state = rng_state(device)
-    try:
-        yield
-    finally:
-        set_rng_state(state, device)
+    with hooked(layers, look):
+        model(batch)
+    return not_finite[0] if not_finite else None
 
 
 def rng_state(device: torch.device) -> dict[str, Tensor]:
