@@ -461,12 +461,11 @@ def test_a_stopped_sweep_stops_its_runs(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not (begun := list(tmp_path.rglob("config.json"))) and time.monotonic() < deadline:
+    while not (begun := list(tmp_path.rglob("config.json"))):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.terminate()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert "the same command goes on where the runs were" in errors
     assert "Traceback" not in errors

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +51,6 @@ def test_killed_processes_end_as_an_uninterrupted_one(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) >= 20
@@ -122,11 +120,8 @@ def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
         holder.wait()
         holder.stdout.close()
     # The lock dies with its holder.
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        with runs.locked(tmp_path):
-            return
-    pytest.fail("still locked")
+    with runs.locked(tmp_path):
+        pass
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(

@@ -94,9 +94,15 @@ def read_results(source: Path) -> dict[Job, RunResult]:
 def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
     """Return results by job.
 
-    Runs that were trained with other settings than their experiment has today do not count.
+    Runs that were trained with other settings than their experiment has today do not count, nor
+    those that do not say with which.
     """
-    known = [_with_fingerprint(run) for run in runs]
+    known: list[RunResult] = []
+    for run in runs:
+        try:
+            known.append(_with_fingerprint(run))
+        except DamagedError as error:
+            warn_left_out([error])
     stale = [run for run in known if _is_stale(run)]
     if stale:
         warnings.warn(
