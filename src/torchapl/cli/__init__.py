@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
-COMMANDS = ("bench", "data", "list", "report", "reproduce", "show", "train", "tune")
+COMMANDS = ("bench", "compare", "data", "list", "report", "reproduce", "show", "train", "tune")
 
 
 def build_parser() -> argparse.ArgumentParser:
