@@ -55,6 +55,35 @@ def test_momentum_ramp() -> None:
     assert momentum(Optim(momentum=0.5), 123) == 0.5
 
 
+def test_momentum_rises_in_a_line() -> None:
+    optim = Optim(momentum=0.6, momentum_start=0.5, momentum_ramp=100, momentum_rise="linear")
+    rising = [momentum(optim, step) for step in (0, 50, 100, 1000)]
+    assert rising == pytest.approx([0.5, 0.55, 0.6, 0.6])
+
+
+def test_linear_fall_ends_at_the_floor() -> None:
+    optim = Optim(lr=0.17, schedule="linear", fall_steps=1000, floor=0.01)
+    rates = [learning_rate(optim, step, 1) for step in (0, 500, 1000, 5000)]
+    assert rates == pytest.approx([0.17, 0.17 * 0.505, 0.0017, 0.0017])
+
+
+def test_inverse_fall_is_at_the_half_after_its_steps() -> None:
+    optim = Optim(lr=1.0, schedule="inverse", fall_steps=100)
+    rates = [learning_rate(optim, step, 1) for step in (0, 100, 300)]
+    assert rates == pytest.approx([1.0, 0.5, 0.25])
+
+
+def test_exponential_decay_stops_at_the_floor() -> None:
+    optim = Optim(lr=1.0, schedule="exponential", step_factor=0.5, floor=0.2)
+    assert [learning_rate(optim, step, 1) for step in range(4)] == [1.0, 0.5, 0.25, 0.2]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "inverse"])
+def test_falls_without_steps_are_refused(schedule) -> None:
+    with pytest.raises(ValueError, match=r"optim\.fall_steps"):
+        learning_rate(Optim(schedule=schedule), 0, 1)
+
+
 @pytest.mark.parametrize("schedule", ["one-cycle", "cosine"])
 def test_cycles_rise_and_fall(schedule) -> None:
     optim = Optim(lr=1.0, schedule=schedule, warmup=0.2)
