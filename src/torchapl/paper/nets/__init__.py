@@ -13,15 +13,17 @@ from difflib import get_close_matches
 from functools import partial
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.channel_out import CIFAR100, ChannelOutNet
 from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
 from torchapl.paper.nets.deep_supervision import DeeplySupervisedNIN
 from torchapl.paper.nets.dropout_cnn import DropoutCNN
 from torchapl.paper.nets.ensemble import Ensemble
 from torchapl.paper.nets.higgs_dnn import HiggsDNN
-from torchapl.paper.nets.maxout import ChannelOutNet, MaxoutNet, ProboutNet
-from torchapl.paper.nets.nin import NIN
+from torchapl.paper.nets.maxout import MaxoutNet
+from torchapl.paper.nets.nin import NIN, SMALL_START
+from torchapl.paper.nets.probout import ProboutNet
 from torchapl.paper.nets.resnet import ResNet
 
 __all__ = [
@@ -36,7 +38,6 @@ __all__ = [
     "HiggsDNN",
     "MaxoutNet",
     "Net",
-    "ParameterMultiplier",
     "ProboutNet",
     "ResNet",
     "build",
@@ -46,11 +47,14 @@ NETS: dict[str, Callable[..., Net]] = {
     "cifar-cnn": CifarCNN,
     "cifar-cnn-100": partial(CifarCNN, second_pool="max"),
     "nin": NIN,
-    "nin-lin": partial(NIN, second_pool="max"),
+    "nin-lin": partial(NIN, second_pool="max", last_rates=(0.1, 0.2)),
+    "nin-lin-100": partial(NIN, second_pool="max", last_rates=(1.0, 2.0), deviations=SMALL_START),
     "nin-dsn": DeeplySupervisedNIN,
+    "nin-dsn-100": partial(DeeplySupervisedNIN, loss="cross-entropy"),
     "dropout-cnn": DropoutCNN,
     "maxout": MaxoutNet,
     "channel-out": ChannelOutNet,
+    "channel-out-100": partial(ChannelOutNet, sizes=CIFAR100),
     "probout": ProboutNet,
     "dasnet": DasNet,
     "higgs-dnn": HiggsDNN,

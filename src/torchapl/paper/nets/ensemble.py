@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchapl.paper.nets.base import Net, ParameterMultiplier, average_predictions
-from torchapl.paper.rivals.companion import classification_loss
+from torchapl.paper.nets.base import Net, average_predictions
+from torchapl.paper.optim import ParameterMultiplier
+from torchapl.paper.rivals import cross_entropy
 
 
 class Ensemble(Net):
@@ -58,7 +59,7 @@ class Ensemble(Net):
         """Return the losses of all members but the first, and the extra losses of all."""
         others, self._others = self._others, []
         losses = [net.extra_loss(targets, progress) for net in self._nets()]
-        losses += [classification_loss(logits, targets) for logits in others]
+        losses += [cross_entropy(logits, targets) for logits in others]
         return torch.stack(losses).sum()
 
     def predict(self, input: Tensor) -> Tensor:
