@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench docs clean
@@ -25,6 +26,8 @@ check: $(STAMP)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/oxfmt --check $(SCRIPTS:%='%/**/*.js')
+	$(BIN)/oxlint $(SCRIPTS)
 
 bench: $(STAMP)  ## Time the operator against torch's own activations
 	$(BIN)/torchapl bench op

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import torchapl
 from torchapl import APL, apl, init
-from torchapl.starts import has_equal_hinges
+from torchapl.form import has_equal_hinges
 
 
 def started(
@@ -91,7 +91,7 @@ def test_piecewise_linear_start() -> None:
 
 
 def test_piecewise_linear_start_needs_enough_hinges() -> None:
-    with pytest.raises(ValueError, match="needs 4 hinges, slope has 2"):
+    with pytest.raises(ValueError, match="needs 4 hinges, there are 2"):
         started(
             functools.partial(
                 init.piecewise_linear_, knots=[-2.0, -0.5, 1.5], slopes=[0.5, -1.0, 2.0, 1.0]

@@ -8,7 +8,9 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
-from torchapl.modules import APL
+from torchapl.form import whole
+from torchapl.modules import APL, inner_unit
+from torchapl.watch import named_units
 
 
 class ParameterGroup(TypedDict, total=False):
@@ -107,7 +109,7 @@ def slope_penalty(model: nn.Module) -> Tensor:
 
 
 def _units(model: nn.Module) -> Iterator[APL]:
-    return (module for module in model.modules() if isinstance(module, APL))
+    return (inner_unit(unit) for _, unit in named_units(model))
 
 
 def _once(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -118,8 +120,6 @@ def _total(terms: list[Tensor]) -> Tensor:
     if not terms:
         return torch.zeros(())
     # Sums over parameters that FSDP has sharded are DTensors, which do not go with plain tensors.
-    whole: list[Tensor] = [
-        term.full_tensor() if hasattr(term, "full_tensor") else term for term in terms
-    ]
+    sums = [whole(term) for term in terms]
     # A model may be spread over several devices.
-    return torch.stack([term.to(whole[0].device) for term in whole]).sum()
+    return torch.stack([term.to(sums[0].device) for term in sums]).sum()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchapl.paper.config import Optim
-from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.experiments import get
 from torchapl.paper.schedule import learning_rate, momentum
 
 
@@ -22,7 +22,7 @@ from torchapl.paper.schedule import learning_rate, momentum
     ],
 )
 def test_rates_are_those_of_the_authors(name: str, rates: dict[int, float]) -> None:
-    experiment = EXPERIMENTS[name]
+    experiment = get(name)
     for step, rate in rates.items():
         assert learning_rate(experiment.optim, step, 10**9) == pytest.approx(rate, rel=1e-12)
 
@@ -38,11 +38,11 @@ def test_rates_are_those_of_the_authors(name: str, rates: dict[int, float]) -> N
     ],
 )
 def test_epochs_are_those_of_the_authors(name: str, epochs: int) -> None:
-    assert EXPERIMENTS[name].epochs == epochs
+    assert get(name).epochs == epochs
 
 
 def test_exponential_decay_per_iteration() -> None:
-    optim = EXPERIMENTS["higgs-dnn-apl"].optim
+    optim = get("higgs-dnn-apl").optim
     assert learning_rate(optim, 0, 1) == 0.006
     assert learning_rate(optim, 45_500_000, 1) == pytest.approx(0.006 * math.exp(-1.7927), rel=1e-3)
 

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torchapl.curves.affine import AffineAPL
-from torchapl.curves.kinks import Kinks, Unit, inner_unit, result_dtype
+from torchapl.curves.kinks import Kinks, result_dtype
 from torchapl.functional import apl
+from torchapl.modules import AffineAPL, Unit, inner_unit
 
 
 class Asymptote(NamedTuple):

@@ -221,10 +221,10 @@ def _vmap_double_backward(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     *tensors, unit_dim = arguments
-    places = (unit_dim, 1, 1, unit_dim, unit_dim, 1, 1)
+    axes = (unit_dim, 1, 1, unit_dim, unit_dim, 1, 1)
     batched = [
-        None if tensor is None else _with_batch(tensor, dim, info.batch_size, place)
-        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+        None if tensor is None else _with_batch(tensor, dim, info.batch_size, axis)
+        for tensor, dim, axis in zip(tensors, in_dims, axes, strict=False)
     ]
     return _double_backward(*batched, unit_dim), (unit_dim, unit_dim, 1, 1)
 
@@ -236,17 +236,17 @@ def _batch_as_units(
     unit_dim: int,
 ) -> list[Tensor]:
     """Put the mapped axis before the units' axes: (S, B, *unit_shape) at the same unit_dim."""
-    places = (unit_dim, 1, 1)
+    axes = (unit_dim, 1, 1)
     return [
-        _with_batch(tensor, dim, size, place)
-        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+        _with_batch(tensor, dim, size, axis)
+        for tensor, dim, axis in zip(tensors, in_dims, axes, strict=False)
     ]
 
 
-def _with_batch(tensor: Tensor, dim: int | None, size: int, place: int) -> Tensor:
+def _with_batch(tensor: Tensor, dim: int | None, size: int, axis: int) -> Tensor:
     if dim is None:
         tensor, dim = tensor.unsqueeze(0).expand(size, *tensor.shape), 0
-    return tensor.movedim(dim, place)
+    return tensor.movedim(dim, axis)
 
 
 _LIBRARY.impl("apl", _triton_apl, "CUDA")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, refuse_activation, scaled, start_uniform_
 from torchapl.paper.optim import ParameterMultiplier
 from torchapl.paper.rivals import ChannelOut, max_norm_layer_
@@ -122,3 +123,10 @@ class ChannelOutNet(Net):
         layers = (layer for layer in self.layers if isinstance(layer, nn.Conv2d | nn.Linear))
         for layer, bound in zip(layers, self.sizes.bounds, strict=True):
             max_norm_layer_(layer, bound)
+
+
+_TITLE = "CNN + Channel-Out (Wang and JaJa 2013)"
+NETWORKS.register(Network("channel-out", _TITLE, "maxout", ChannelOutNet, 133e6))
+NETWORKS.register(
+    Network("channel-out-100", _TITLE, "maxout", partial(ChannelOutNet, sizes=CIFAR100), 186e6)
+)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import NETWORKS, Network
 from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.rivals import SNES, gates, policy_cost
 
@@ -105,3 +106,14 @@ class DasNet(MaxoutNet):
             if look < self.passes - 1:
                 factors = gates(policy, torch.cat(averages, dim=1))
         return output
+
+
+NETWORKS.register(
+    Network(
+        "dasnet",
+        "CNN + Maxout + selective attention (Stollenga et al. 2014)",
+        "maxout",
+        DasNet,
+        1.1e9,
+    )
+)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import NETWORKS, Network
 from torchapl.paper.nets.nin import NIN
 from torchapl.paper.optim import ParameterMultiplier
 from torchapl.paper.rivals import Companions, cross_entropy, squared_hinge
@@ -97,3 +99,10 @@ class DeeplySupervisedNIN(NIN):
         # Taken, so that the graph of the batch is freed with its loss.
         logits, self._companion_logits = self._companion_logits, []
         return self.companions.loss(logits, targets, progress)
+
+
+_TITLE = "NIN + ReLU + deep supervision (Lee et al. 2014)"
+NETWORKS.register(Network("nin-dsn", _TITLE, "nin", DeeplySupervisedNIN, 224e6))
+NETWORKS.register(
+    Network("nin-dsn-100", _TITLE, "nin", partial(DeeplySupervisedNIN, loss="cross-entropy"), 228e6)
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, refuse_activation, scaled, start_uniform_
 from torchapl.paper.optim import ParameterMultiplier
 from torchapl.paper.rivals import Maxout, max_norm_
@@ -90,3 +90,8 @@ class MaxoutNet(Net):
         """Shorten every kernel that has become too long."""
         for name, bound in self.bounds.items():
             max_norm_(self.layers.get_parameter(f"{name}.weight"), bound)
+
+
+NETWORKS.register(
+    Network("maxout", "CNN + Maxout (Goodfellow et al. 2013)", "maxout", MaxoutNet, 1.1e9)
+)

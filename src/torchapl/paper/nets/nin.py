@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, Pool, scaled
 from torchapl.paper.optim import ParameterMultiplier
 
@@ -15,7 +16,7 @@ from torchapl.paper.optim import ParameterMultiplier
 _BLOCKS = ((5, (192, 160, 96)), (5, (192, 192, 192)), (3, (192, 192, 0)))
 _AUTHORS = (0.05,) * 9
 # Lin et al. for CIFAR-100.
-SMALL_START = (0.001, 0.01, 0.01, *(0.05,) * 6)
+_SMALL_START = (0.001, 0.01, 0.01, *(0.05,) * 6)
 
 
 class NIN(Net):
@@ -90,3 +91,25 @@ class NIN(Net):
         if module is self.layers.conv33:
             lr = self.last_rates[is_bias]
         return default._replace(lr=lr, decay=decay)
+
+
+NETWORKS.register(Network("nin", "NIN", "nin", NIN, 222e6))
+NETWORKS.register(
+    Network(
+        "nin-lin",
+        "NIN + ReLU (Lin et al. 2013)",
+        "nin",
+        partial(NIN, second_pool="max", last_rates=(0.1, 0.2)),
+        222e6,
+    )
+)
+# Its starts and rates for CIFAR-100.
+NETWORKS.register(
+    Network(
+        "nin-lin-100",
+        "NIN + ReLU (Lin et al. 2013)",
+        "nin",
+        partial(NIN, second_pool="max", last_rates=(1.0, 2.0), deviations=_SMALL_START),
+        222e6,
+    )
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchapl.paper.nets.base import average_predictions
+from torchapl.paper.nets.base import NETWORKS, Network, average_predictions
 from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.rivals import Maxout, Probout
 
@@ -36,3 +36,14 @@ class ProboutNet(MaxoutNet):
     def predict(self, input: Tensor) -> Tensor:
         """Return the logarithm of the mean probabilities of several stochastic passes."""
         return average_predictions(torch.stack([self(input) for _ in range(self.passes)]))
+
+
+NETWORKS.register(
+    Network(
+        "probout",
+        "CNN + Probout (Springenberg and Riedmiller 2013)",
+        "maxout",
+        ProboutNet,
+        1.1e9,
+    )
+)

@@ -7,7 +7,8 @@ import importlib.metadata
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchapl.paper.config import Json
@@ -35,6 +36,15 @@ _EPOCHS, _FEWEST_EPOCHS = 80, 10
 _MANY = 40
 
 
+@dataclass(frozen=True)
+class Material:
+    """What a report is about: all runs, the same by setting, and those settings that are drawn."""
+
+    runs: Sequence[Run]
+    groups: Mapping[str, Sequence[Run]]
+    drawn: Mapping[str, Sequence[Run]]
+
+
 def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
     """Return what the report says about the runs below ``source``.
 
@@ -48,23 +58,18 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
     """
     runs = find_runs(source)
     groups = groups_of(runs)
-    shown = groups
+    drawn = groups
     if len(groups) > _MANY:
-        shown = {name: group for name, group in groups.items() if not group[0].selects}
+        drawn = {name: group for name, group in groups.items() if not group[0].selects}
+    material = Material(runs, groups, drawn)
     payload: dict[str, Json] = {
         "title": f"Learned curves: {source.resolve().name}",
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "version": importlib.metadata.version("torchapl"),
-        "classes": [{"name": name, "meaning": meaning} for name, meaning in CLASSES.items()],
-        "tables": paper_tables(runs),
-        "settings": settings_table(groups),
-        "runs": runs_table(runs),
-        "learning": _learning_within(shown, budget // 2),
-        "classifiers": classifiers(shown),
     }
-    used = len(json.dumps(payload))
-    curves, kept = explorer(runs, budget - used)
-    payload |= {"curves": curves, "kept": str(kept) if curves else ""}
+    # The explorer takes the room that all others leave.
+    for name in sorted(SECTIONS, key="explorer".__eq__):
+        payload |= SECTIONS[name](material, budget - len(json.dumps(payload)))
     return {key: _finite(value) for key, value in payload.items()}
 
 
@@ -121,5 +126,25 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
                 points.append([epoch, short(mean), short(std), len(values)])
         if points:
             metrics[metric] = points
-    data = runs[0].experiment.partition("-")[0]
-    return {"name": name, "data": data, "n": len(runs), "metrics": metrics}
+    return {"name": name, "data": runs[0].data, "n": len(runs), "metrics": metrics}
+
+
+def _explorer(material: Material, room: int) -> dict[str, Json]:
+    curves, kept = explorer(material.runs, room)
+    classes: list[Json] = [{"name": name, "meaning": meaning} for name, meaning in CLASSES.items()]
+    return {"curves": curves, "kept": str(kept) if curves else "", "classes": classes}
+
+
+def _runs(material: Material, room: int) -> dict[str, Json]:
+    return {"settings": settings_table(material.groups), "runs": runs_table(material.runs)}
+
+
+# The sections of the page in their order. Each is drawn by page/sections/<name>.js from what its
+# function here returns; the functions are given the bytes of JSON that are left.
+SECTIONS: dict[str, Callable[[Material, int], dict[str, Json]]] = {
+    "tables": lambda material, room: {"tables": paper_tables(material.runs)},
+    "learning": lambda material, room: {"learning": _learning_within(material.drawn, room // 2)},
+    "explorer": _explorer,
+    "classifiers": lambda material, room: {"classifiers": classifiers(material.drawn)},
+    "runs": _runs,
+}

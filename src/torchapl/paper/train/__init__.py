@@ -19,13 +19,13 @@ from torchapl.paper.runs import (
     read_result,
     write_json,
 )
-from torchapl.paper.train import observe
 from torchapl.paper.train.distributed import from_first, joined
 from torchapl.paper.train.interrupt import InterruptedRunError
 from torchapl.paper.train.loop import Run
 from torchapl.paper.train.network import Compile, check_compile
 from torchapl.paper.train.progress import Reporter, Silent
 from torchapl.paper.train.trainer import DivergedError, Trainer
+from torchapl.watch import same_random_state
 
 __all__ = ["DivergedError", "InterruptedRunError", "RunLockedError", "RunResult", "train"]
 
@@ -73,7 +73,7 @@ def train(
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
         check_compile(compile, chosen)
-        stack.enter_context(observe.preserved_rng(chosen))
+        stack.enter_context(same_random_state([chosen]))
         if chosen.type == "cuda":
             # A resumed run must repeat the convolutions of the first one to the bit.
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True))

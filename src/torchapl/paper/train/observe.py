@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchapl import APL, apl
+from torchapl.modules import inner_unit
 from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
+from torchapl.watch import hooked, named_units, uncompiled, watch
 
 # Snapshots between start and end keep at most this many units of a layer, evenly spaced.
 SNAPSHOT_UNITS = 20_000
@@ -25,75 +27,38 @@ _SAMPLE = 1_000_000
 
 def units(model: nn.Module) -> dict[str, APL]:
     """Return the APL units by their names in ``named_modules()``."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, APL)}
+    return {name: inner_unit(unit) for name, unit in named_units(model)}
 
 
-@torch.no_grad()
 def inputs(model: nn.Module, batch: Tensor) -> dict[str, Tensor]:
     """Return a sample of the inputs of every APL layer for one batch, in evaluation mode."""
-    seen: dict[str, Tensor] = {}
+    samples: dict[str, Tensor] = {}
 
-    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def record(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            values = arguments[0].detach().float().flatten()
-            seen[name] = values[:: max(1, values.numel() // _SAMPLE)].cpu()
+    def keep(name: str, input: Tensor) -> None:
+        values = input.detach().float().flatten()
+        samples[name] = values[:: max(1, values.numel() // _SAMPLE)].cpu()
 
-        return record
-
-    hooks = [unit.register_forward_pre_hook(recorder(name)) for name, unit in units(model).items()]
-    training = model.training
-    model.eval()
-    try:
-        with preserved_rng(batch.device), uncompiled():
-            model(batch)
-    finally:
-        model.train(training)
-        for hook in hooks:
-            hook.remove()
-    return seen
+    watch(model, [batch], keep)
+    return samples
 
 
 @torch.no_grad()
 def first_not_finite(model: nn.Module, batch: Tensor) -> str | None:
     """Return the name of the first layer whose output for this batch is not finite, if any."""
-    found: list[str] = []
-
-    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], object], None]:
-        def record(module: nn.Module, arguments: tuple[Tensor, ...], output: object) -> None:
-            if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
-                found.append(name)
-
-        return record
-
-    hooks = [
-        module.register_forward_hook(recorder(name))
+    layers = {
+        name: module
         for name, module in model.named_modules()
         if not any(True for _ in module.children())
-    ]
-    try:
-        with uncompiled():
-            model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found[0] if found else None
+    }
+    not_finite: list[str] = []
 
+    def look(name: str, input: object, output: object) -> None:
+        if isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+            not_finite.append(name)
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Let a compiled model run as it is written: what is compiled calls no hooks."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
-@contextmanager
-def preserved_rng(device: torch.device) -> Iterator[None]:
-    """Leave torch's random state as it was: looking must not change the run."""
-    state = rng_state(device)
-    try:
-        yield
-    finally:
-        set_rng_state(state, device)
+    with hooked(layers, look):
+        model(batch)
+    return not_finite[0] if not_finite else None
 
 
 def rng_state(device: torch.device) -> dict[str, Tensor]:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from torchapl.curves.affine import AffineAPL
-from torchapl.curves.calling import Inputs
-from torchapl.modules import APL
-from torchapl.surgery import functions, watching
+from torchapl.modules import Unit
+from torchapl.surgery import functions
 from torchapl.surgery.channels import Channels, ChannelTracker
-from torchapl.surgery.overwriting import OverwrittenInputs
-from torchapl.surgery.running import run_model, same_random_state, untouched
+from torchapl.watch import Inputs, call, same_random_state, untouched
 
 # Frames of torch between a call in forward() and the recorder.
 _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_tensor.py")
-_BETWEEN = {str(Path(torch.__file__).parent / file) for file in _TORCH_FILES}
-_BETWEEN |= {__file__, watching.__file__}
+_BETWEEN = {__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
 # Stands for a tensor in recorded arguments: those of all modules at once would fill the memory.
 _TENSOR = torch.empty(0)
 _LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
@@ -45,7 +43,7 @@ class Call:
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None  # of its finite inputs, None if there are none
     channels: Channels
     order: int  # counts the calls of the run
     rewires: bool = False  # in place, and the overwritten input is used again
@@ -67,6 +65,48 @@ class Recording:
 
     invocations: list[Invocation]
     output: Any
+
+
+class OverwrittenInputs:
+    """Inputs that an in-place activation has overwritten: using one again is using the result.
+
+    Tells a call whether its input is used again, and by whom.
+    """
+
+    def __init__(self, tracker: ChannelTracker) -> None:
+        self._tracker = tracker
+        self._calls: dict[int, tuple[weakref.ref[Tensor], Call]] = {}
+
+    def note(self, input: Tensor, call: Call) -> None:
+        """Remember that a call has overwritten its input."""
+        self._calls[id(input)] = (weakref.ref(input), call)
+
+    def check(self, values: object, reader: nn.Module | None) -> None:
+        """Mark the calls whose input is among the values that a module's forward uses."""
+        for leaf in tree_leaves(values) if self._calls else ():
+            call = self._call_of(leaf)
+            if call is not None and call.owner is reader:
+                call.rewires = True
+            elif call is not None:
+                call.escapes = True
+
+    def renewed(self, values: Any) -> Any:
+        """Return what goes from module to module, with results for overwritten inputs."""
+        if not any(self._call_of(leaf) for leaf in tree_leaves(values) if self._calls):
+            return values
+        return tree_map(self._renewed, values)
+
+    def _renewed(self, leaf: Any) -> Any:
+        if self._call_of(leaf) is None:
+            return leaf
+        # Another tensor of the same values, which is not known as overwritten.
+        view = leaf.view_as(leaf)
+        self._tracker.rename(leaf, view)
+        return view
+
+    def _call_of(self, leaf: object) -> Call | None:
+        reference, call = self._calls.get(id(leaf), (None, None))
+        return call if reference is not None and reference() is leaf else None
 
 
 class Recorder(TorchFunctionMode):
@@ -93,7 +133,7 @@ class Recorder(TorchFunctionMode):
         self._check_reuse((args, kwargs))
         if type(module) in functions.KINDS:
             args, kwargs = functions.positional(args, kwargs)
-        if isinstance(module, (APL, AffineAPL)):
+        if isinstance(module, Unit):
             return self._unit(partial(original, module), *args, **kwargs)
         function = self._as_activation(module, args, kwargs)
         if function is not None and self._stack:
@@ -236,10 +276,43 @@ class Recorder(TorchFunctionMode):
 def record(model: nn.Module, example_inputs: Inputs) -> Recording:
     """Run the model once in evaluation mode and return its activation calls."""
     recorder = Recorder(model)
-    attributes = watching.watched_attributes(model, recorder.call_attribute)
-    with attributes, watching.watched_modules(recorder.call_module), untouched(model), recorder:
-        output = run_model(model, example_inputs)
+    attributes = _seen_attributes(model, recorder.call_attribute)
+    with attributes, _seen_modules(recorder.call_module), untouched(model), recorder:
+        output = call(model, example_inputs)
     return Recording(recorder.invocations, output)
+
+
+@contextmanager
+def _seen_modules(stand_in: Callable[..., Any]) -> Iterator[None]:
+    """Call ``stand_in(original, module, *args, **kwargs)`` wherever a module is called."""
+    original = nn.Module.__call__
+
+    def call_module(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return stand_in(original, module, *args, **kwargs)
+
+    nn.Module.__call__ = call_module  # type: ignore[method-assign]  # as torch.fx does
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def _seen_attributes(model: nn.Module, stand_in: Callable[..., Any]) -> Iterator[None]:
+    """Call ``stand_in(owner, name, function, *args)`` for functions that are attributes."""
+    attributes = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, (FunctionType, BuiltinFunctionType, partial)) and name != "forward"
+    ]
+    try:
+        for module, name, value in attributes:
+            vars(module)[name] = partial(stand_in, module, name, value)
+        yield
+    finally:
+        for module, name, value in attributes:
+            vars(module)[name] = value
 
 
 def _with_input(
@@ -264,11 +337,12 @@ def _examine(candidate: Any, input: Tensor) -> nn.Module | None:
     )
 
 
-def _interval(input: Tensor) -> tuple[float, float]:
-    """Return the smallest and largest finite value."""
+def _interval(input: Tensor) -> tuple[float, float] | None:
+    if input.is_complex():
+        return None
     finite = input[input.isfinite()]
-    if finite.numel() == 0 or input.is_complex():
-        return (-1.0, 1.0)
+    if finite.numel() == 0:
+        return None
     low, high = finite.aminmax()
     return (float(low), float(high))
 

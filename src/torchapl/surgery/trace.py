@@ -15,8 +15,9 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from torchapl.surgery import functions
-from torchapl.surgery.dryrun import Invocation
+from torchapl.surgery.record import Invocation
 from torchapl.surgery.report import Constant
+from torchapl.watch import same_modes
 
 _STARS: dict[object, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
@@ -65,7 +66,7 @@ def trace(module: nn.Module, constants: Mapping[str, Constant]) -> Traced:
     if hidden and not isinstance(module, fx.GraphModule):
         raise NotTraceableError(f"its {hidden[0]!r} would be hidden by that of a graph module")
     graphs = []
-    with _same_modes(module):
+    with same_modes(module):
         for mode in (False, True):
             module.train(mode)
             tracer = _Tracer(constants)
@@ -277,16 +278,6 @@ def _without_effects(module: nn.Module) -> Iterator[None]:
         vars(module).update(attributes)
         random.setstate(states[0])
         torch.set_rng_state(states[1])
-
-
-@contextmanager
-def _same_modes(module: nn.Module) -> Iterator[None]:
-    modes = [(child, child.training) for child in module.modules()]
-    try:
-        yield
-    finally:
-        for child, training in modes:
-            child.training = training
 
 
 def _is_number(value: object) -> bool:

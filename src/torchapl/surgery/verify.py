@@ -11,10 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchapl.curves.calling import Inputs
-from torchapl.surgery.placing import replaced_by
-from torchapl.surgery.running import run_model, untouched
-from torchapl.surgery.units import Unit
+from torchapl.modules import Unit
+from torchapl.surgery.apply import replaced_by
+from torchapl.watch import Inputs, call, untouched
+
+
+def check_outputs(outputs: Any) -> None:
+    """Refuse outputs that say nothing about a model: without a single finite number."""
+    tensors = _tensors(outputs)
+    if tensors and not any(bool(tensor.isfinite().any()) for tensor in tensors):
+        what = "empty" if all(tensor.numel() == 0 for tensor in tensors) else "NaN or infinite"
+        raise ValueError(
+            f"with these example_inputs all outputs of the model are {what}: give inputs that are "
+            "typical of the data"
+        )
 
 
 def verify(
@@ -28,7 +38,7 @@ def verify(
     """
     called: Counter[str] = Counter()
     with untouched(model), _as_before(units, called):
-        wired = run_model(model, example_inputs)
+        wired = call(model, example_inputs)
     unused = [name for name in units if not called[name]]
     if unused:
         raise RuntimeError(
@@ -43,7 +53,7 @@ def verify(
             "or not be deterministic"
         )
     with untouched(model):
-        after = run_model(model, example_inputs)
+        after = call(model, example_inputs)
     return _difference(before, after)[0]
 
 
@@ -92,11 +102,11 @@ def _difference(before: Any, after: Any) -> tuple[float, float, float]:
 
 def _tensors(value: Any, depth: int = 3) -> list[Tensor]:
     """Return the tensors in a model's output, also those in attributes of an object."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for leaf in tree_leaves(value):
         if isinstance(leaf, Tensor):
-            found.append(torch.view_as_real(leaf) if leaf.is_complex() else leaf)
+            tensors.append(torch.view_as_real(leaf) if leaf.is_complex() else leaf)
         elif depth and hasattr(leaf, "__dict__") and not callable(leaf):
             # A dataclass or a distribution.
-            found += _tensors(dict(vars(leaf)), depth - 1)
-    return found
+            tensors += _tensors(dict(vars(leaf)), depth - 1)
+    return tensors
