@@ -14,7 +14,7 @@ from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
 
-Preprocessing = Literal["mean-image", "standard", "gcn-zca", "physics"]
+Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
 Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
 # Part of the training rows that is held out while something is chosen by them.
 VALIDATION_SHARE = 0.1
@@ -28,6 +28,8 @@ class Data:
     name: str = "cifar10"
     preprocessing: Preprocessing = "mean-image"
     augment: bool = False
+    # Pixels around an image that is cropped at random.
+    padding: int = 4
     # Rows of the training set held out, the same for every seed: a number of them, or below 1 a
     # share of those that there are.
     validation: float = 0

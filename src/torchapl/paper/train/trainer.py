@@ -89,6 +89,7 @@ class Trainer:
             seed=seed,
             preprocessing=data.preprocessing,
             augment=data.augment,
+            padding=data.padding,
             validation=data.validation,
             limit=data.limit,
             device=device,
