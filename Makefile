@@ -25,10 +25,11 @@ test: $(STAMP)  ## Install what is missing, then run the tests
 test-long: $(STAMP)  ## Break runs in every way for an hour or more; see docs/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/long/faults.py --kills 1000 --damages 1000
 
-check: $(STAMP)  ## Lint and type-check
+check: $(STAMP)  ## Lint, type-check, check the format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror src/torchapl/ops/csrc/*
 	$(BIN)/oxfmt --check $(SCRIPTS:%='%/**/*.js')
 	$(BIN)/oxlint $(SCRIPTS)
 

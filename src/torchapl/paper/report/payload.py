@@ -16,7 +16,7 @@ from torchapl.paper.report.classes import CLASSES
 from torchapl.paper.report.events import classifiers
 from torchapl.paper.report.explorer import explorer, short
 from torchapl.paper.report.folders import Run, made_of
-from torchapl.paper.report.tables import groups_of, paper_tables, runs_table, settings_table
+from torchapl.paper.report.tables import groups_of, runs_table, settings_table, tables_of_runs
 from torchapl.runs.curves import spread
 from torchapl.runs.records import is_number
 
@@ -44,6 +44,7 @@ _MANY = 40
 class Material:
     """What a report is about: all runs, the same by setting, and those settings that are drawn."""
 
+    source: Path
     runs: Sequence[Run]
     groups: Mapping[str, Sequence[Run]]
     drawn: Mapping[str, Sequence[Run]]
@@ -65,18 +66,18 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "version": importlib.metadata.version("torchapl"),
     }
-    sections, errors = made_of(source, lambda runs: _sections(runs, budget))
+    sections, errors = made_of(source, lambda runs: _sections(source, runs, budget))
     payload["left_out"] = [str(error) for error in errors]
     payload |= sections
     return {key: _finite(value) for key, value in payload.items()}
 
 
-def _sections(runs: Sequence[Run], budget: int) -> dict[str, Json]:
+def _sections(source: Path, runs: Sequence[Run], budget: int) -> dict[str, Json]:
     groups = groups_of(runs)
     drawn = groups
     if len(groups) > _MANY:
         drawn = {name: group for name, group in groups.items() if not group[0].selects}
-    material = Material(runs, groups, drawn)
+    material = Material(source, runs, groups, drawn)
     content: dict[str, Json] = {}
     # The explorer takes the room that all others leave.
     for name in sorted(SECTIONS, key="explorer".__eq__):
@@ -158,7 +159,7 @@ def _runs(material: Material, room: int) -> dict[str, Json]:
 # The sections of the page in their order. Each is drawn by page/sections/<name>.js from what its
 # function here returns; the functions are given the bytes of JSON that are left.
 SECTIONS: dict[str, Callable[[Material, int], dict[str, Json]]] = {
-    "tables": lambda material, room: {"tables": paper_tables(material.runs)},
+    "tables": lambda material, room: {"tables": tables_of_runs(material.runs, material.source)},
     "learning": lambda material, room: {"learning": _learning_within(material.drawn, room // 2)},
     "explorer": _explorer,
     "classifiers": lambda material, room: {"classifiers": classifiers(material.drawn)},
