@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from torchapl import apl
 from torchapl.paper.report import figures
-from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.gallery import write_figures
+from torchapl.runs.curves import Layer, RunCurves, spread
 
 
 @pytest.fixture(scope="module")
