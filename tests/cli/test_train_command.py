@@ -45,7 +45,10 @@ def test_a_failed_run_has_exit_code_one(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["cifar10-cnn-alp"], "unknown experiment 'cifar10-cnn-alp', did you mean cifar10-cnn-apl"),
+        (
+            ["cifar10-cnn-alp"],
+            "unknown experiment 'cifar10-cnn-alp', did you mean 'cifar10-cnn-apl'",
+        ),
         (
             ["cifar10-cnn-apl", "--set", "optm.lr=1"],
             "unknown setting 'optm', did you mean 'optim'?",

@@ -1,40 +1,66 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from torchapl.paper.config import differences
-from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, estimate, get, scaled
+from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Key, estimate, get, scaled
 from torchapl.paper.experiments.published import TABLE1
-from torchapl.paper.nets import NETS
+from torchapl.paper.nets import NETWORKS
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_exists_at_every_scale(scale: str) -> None:
-    for experiment in EXPERIMENTS.values():
+    for experiment in EXPERIMENTS.entries.values():
         small = scaled(experiment, scale)
-        assert small.net in NETS
+        assert small.net in NETWORKS
         assert small.scale == scale
         assert small.cost == estimate(small)
         assert small.name == experiment.name
 
 
+def test_a_network_without_a_recipe_is_an_error_that_names_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = replace(NETWORKS.get("nin"), name="other", family="transformer")
+    monkeypatch.setitem(NETWORKS.entries, "other", other)
+    with pytest.raises(
+        ValueError, match=r"lab scale has no recipe .* 'transformer', such as other"
+    ):
+        scaled(replace(get("cifar10-nin-relu"), net="other"), "lab")
+    with pytest.raises(ValueError, match="unknown network 'nim', did you mean 'nin'"):
+        scaled(replace(get("cifar10-nin-relu"), net="nim"), "lab")
+
+
+def test_paper_scale_says_what_its_schedule_was_made_for() -> None:
+    assert get("cifar10-cnn-apl").made_for_steps == 90_000
+    assert get("higgs-dnn-apl").made_for_steps == 45_500_000
+    assert scaled(get("higgs-dnn-apl"), "lab").made_for_steps is None
+
+
 def test_paper_scale_changes_nothing() -> None:
-    for experiment in EXPERIMENTS.values():
+    for experiment in EXPERIMENTS.entries.values():
         assert differences(experiment, scaled(experiment, "paper")) == {}
 
 
 def test_every_published_number_has_its_cell() -> None:
-    cells = [cell for row in TABLES["table1"].rows for cell in row.cells.values()]
-    found = {cell.experiment: cell.published for cell in cells if cell.published is not None}
-    expected = {
-        f"{column}-{row}": published
-        for row, columns in TABLE1.items()
+    rows = {row.title: row.cells for row in TABLES["table1"].rows}
+    found = [
+        (cell.experiment, cell.published)
+        for cells in rows.values()
+        for cell in cells.values()
+        if cell.published is not None
+    ]
+    expected = [
+        (Key(column, False, network, "" if row == "stollenga" else row).name, published)
+        for (network, row), columns in TABLE1.items()
         for column, published in columns.items()
-    }
-    assert found == expected
-    assert len(expected) == 40
-    for name, published in expected.items():
-        assert get(name).published == published
+    ]
+    assert len(found) == 40
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    for name, published in found:
+        assert published in (get(name).published, *TABLE1["maxout", "stollenga"].values())
 
 
 def test_every_cell_names_an_experiment() -> None:
@@ -66,7 +92,7 @@ def test_tables_two_three_and_ablation() -> None:
         ("cifar10-cnn-leaky", "leaky:0.05", "cifar-cnn"),
         ("cifar100-cnn-leaky", "leaky:-0.05", "cifar-cnn-100"),
         ("cifar100-nin-leaky", "leaky:0.2", "nin"),
-        ("cifar10-cnn-apl-s1-frozen", "apl:1:unit:frozen", "cifar-cnn"),
+        ("cifar10-cnn-apl-s1-frozen", "apl:1:frozen", "cifar-cnn"),
     ],
 )
 def test_the_authors_choices(name: str, activation: str, net: str) -> None:
@@ -78,13 +104,15 @@ def test_the_authors_choices(name: str, activation: str, net: str) -> None:
 
 
 def test_leaky_slopes_are_the_eight_of_the_paper() -> None:
-    choices = get("cifar10-cnn-leaky").choices
+    choices = next(
+        cell.choices for cell in TABLES["table1"].cells if cell.experiment == "cifar10-cnn-leaky"
+    )
     slopes = {float(choice.removeprefix("activation=leaky:")) for choice in choices}
     assert slopes == {sign * k for sign in (1, -1) for k in (0.01, 0.05, 0.1, 0.2)}
 
 
 def test_unknown_names_are_explained() -> None:
-    with pytest.raises(ValueError, match="did you mean cifar10-cnn-relu"):
+    with pytest.raises(ValueError, match="did you mean 'cifar10-cnn-relu'"):
         get("cifar10-cnn-rleu")
-    with pytest.raises(ValueError, match="scale must be one of paper, lab, smoke, got 'tiny'"):
+    with pytest.raises(ValueError, match="unknown scale 'tiny', there are paper, lab, smoke"):
         scaled(get("cifar10-cnn-relu"), "tiny")

@@ -51,7 +51,7 @@ def test_search_resumes_and_never_sees_the_test_rows(tmp_path: Path) -> None:
     assert len(again.trials) == 3
     assert len(list(tmp_path.glob("trial-*"))) == 3
     config = json.loads((tmp_path / "trial-0000" / "config.json").read_text())
-    assert config["experiment"]["data"]["validation"] == 100
+    assert config["experiment"]["data"]["validation"] == 0.1
     values = [trial.value for trial in again.trials if trial.value is not None]
     assert again.best_value == min(values)
     best = best_settings(again)

@@ -36,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _unwinding_on_signals(), warnings.catch_warnings():
             # A user reads warnings as lines, not as source positions.
             warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+            if getattr(args, "load", None):
+                from torchapl.paper.loading import load
+
+                load(args.load)
             code = int(args.run(args))
         sys.stdout.flush()
         return code

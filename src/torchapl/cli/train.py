@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchapl.paper.config import Experiment
     from torchapl.paper.runs import RunResult
 
+SCALES_HELP = "paper (as published, the default), lab (minutes) or smoke (seconds)"
 EXAMPLES = """examples:
   torchapl train cifar10-cnn-apl --scale lab --data DIR
   torchapl train atlas-dnn-apl --scale lab --seed 3
@@ -57,9 +58,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names an experiment: its name, its scale, changed settings."""
     parser.add_argument("experiment", metavar="EXPERIMENT", help="see `torchapl list`")
-    parser.add_argument(
-        "--scale", choices=("paper", "lab", "smoke"), default="paper", help="default paper"
-    )
+    add_load_argument(parser)
+    parser.add_argument("--scale", default="paper", help=SCALES_HELP)
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -70,16 +70,26 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_load_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what names files with registrations; they are loaded before the command runs."""
+    parser.add_argument(
+        "--load",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers activations, networks, data sets or experiments",
+    )
+
+
 def chosen_experiment(args: argparse.Namespace) -> Experiment:
     """Return the experiment that the arguments name, with what it costs so."""
     from dataclasses import replace
 
-    from torchapl.paper.config import override
+    from torchapl.paper.config import override_all
     from torchapl.paper.experiments import estimate, get, scaled
 
-    experiment = scaled(get(args.experiment), args.scale)
-    for assignment in args.overrides:
-        experiment = override(experiment, assignment)
+    experiment = override_all(scaled(get(args.experiment), args.scale), args.overrides)
     return replace(experiment, cost=estimate(experiment))
 
 

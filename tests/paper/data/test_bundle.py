@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,11 @@ from torchapl.paper.data import (
     Bundle,
     DataError,
     EventStoreWriter,
-    bundle,
-    catalogue,
     open_data,
     store_folder,
 )
 from torchapl.paper.data.batches import Batches
+from torchapl.paper.data.content import ImageData, Images
 from torchapl.paper.data.toy import toy_events
 
 
@@ -39,7 +39,8 @@ def everything(batches: Batches | None, epoch: int = 0) -> tuple[torch.Tensor, t
 @pytest.fixture
 def tiny_root(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with the tiny set under the name of CIFAR-10."""
-    monkeypatch.setitem(catalogue.IMAGE_SETS, "cifar10", tiny.images)  # type: ignore[arg-type]
+    entry = replace(DATA_SETS.get("cifar10"), files=tiny.images)
+    monkeypatch.setitem(DATA_SETS.entries, "cifar10", entry)
     tiny.unpack("binary", tmp_path)
     return tmp_path
 
@@ -67,7 +68,9 @@ def test_every_preprocessing(
     preprocessing: str, augment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The eigenvectors of 3072 x 3072 would take 20 s.
-    monkeypatch.setattr(bundle, "toy_images", lambda rows, seed: small_images(rows))
+    small = ImageData(Images(*small_images(2000)), Images(*small_images(500)), classes=10)
+    entry = replace(DATA_SETS.get("toy-images"), load=lambda root: small)
+    monkeypatch.setitem(DATA_SETS.entries, "toy-images", entry)
     data = opened("toy-images", preprocessing=preprocessing, augment=augment, validation=100)
     train, _ = everything(data.train)
     test, _ = everything(data.test)
@@ -181,10 +184,20 @@ def test_ranks_together_see_what_one_process_sees() -> None:
         assert torch.equal(torch.cat(joined), whole)
 
 
+def test_a_share_of_the_rows_that_are_there_is_held_out() -> None:
+    data = opened("toy-events", validation=0.1)
+    assert len(everything(data.validation)[0]) == 320
+    data = opened("toy-events", validation=0.1, limit=500)
+    assert (len(everything(data.train)[0]), len(everything(data.validation)[0])) == (500, 50)
+    # The same rows whatever the limit leaves to train on: the last ones.
+    last = everything(opened("toy-events", validation=50).validation)[1]
+    assert torch.equal(everything(data.validation)[1], last)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar11", {}, "no data set 'cifar11'; there are cifar10"),
+        ("cifar11", {}, "unknown data set 'cifar11', did you mean 'cifar10'"),
         (
             "toy-images",
             {"preprocessing": "physics"},

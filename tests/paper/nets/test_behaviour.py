@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets import NETS, Ensemble, Net, build
+from torchapl.paper.nets import NETWORKS, Net, build
 from torchapl.paper.nets.base import average_predictions
 
 OWN_UNITS = ("maxout", "channel-out", "probout", "dasnet")
-ENSEMBLE = "ensemble:2:cifar-cnn"
 
 
 def small(name, activation="relu", shape=(3, 12, 12), classes=4, width=0.03):
@@ -27,7 +26,7 @@ def small(name, activation="relu", shape=(3, 12, 12), classes=4, width=0.03):
     )
 
 
-@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize("name", list(NETWORKS))
 @pytest.mark.parametrize(
     ("shape", "classes", "width"),
     [((3, 32, 32), 10, 0.02), ((1, 28, 28), 7, 0.01), ((4, 9, 17), 1, 0.05), ((2, 8, 8), 3, 1e-3)],
@@ -41,7 +40,7 @@ def test_any_size(name, shape, classes, width):
     assert net(images).shape == net.predict(images).shape == (3, classes)
 
 
-@pytest.mark.parametrize("name", [name for name in NETS if name not in OWN_UNITS])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in OWN_UNITS])
 @pytest.mark.parametrize(
     "activation", ["leaky:-0.05", "prelu", "silu", "gelu", "apl:2", "apl:1:channel", "apl:3:layer"]
 )
@@ -75,7 +74,7 @@ def train(net, images, labels, steps, lr):
     return net
 
 
-@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize("name", list(NETWORKS))
 def test_every_trainable_parameter_has_a_gradient_and_a_multiplier(name):
     net = small(name, shape=(3, 16, 16))
     images, labels = torch.randn(8, 3, 16, 16), torch.arange(8) % 4
@@ -86,7 +85,7 @@ def test_every_trainable_parameter_has_a_gradient_and_a_multiplier(name):
     assert missing == []
 
 
-@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize("name", list(NETWORKS))
 def test_every_network_learns_a_batch_by_heart(name):
     images, labels = torch.randn(8, 3, 12, 12), torch.arange(8) % 4
     net = small(name, width=0.06)
@@ -109,7 +108,7 @@ def test_every_network_learns_a_batch_by_heart(name):
     assert min(losses[-5:]) < 0.7 * losses[0]
 
 
-@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize("name", list(NETWORKS))
 def test_copies_and_state_dicts(name):
     net = small(name)
     images, labels = torch.randn(2, 3, 12, 12), torch.tensor([0, 1])
@@ -129,7 +128,7 @@ def test_copies_and_state_dicts(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", [*NETS, ENSEMBLE])
+@pytest.mark.parametrize("name", list(NETWORKS))
 def test_dtype_and_channels_last(name, dtype):
     net = small(name).to(dtype).to(memory_format=torch.channels_last).eval()
     images = torch.randn(2, 3, 12, 12, dtype=dtype).to(memory_format=torch.channels_last)
@@ -137,7 +136,7 @@ def test_dtype_and_channels_last(name, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "dasnet", ENSEMBLE])
+@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "dasnet"])
 def test_compiled_networks_train_alike(name):
     """Traced by dynamo in one graph; the code generator is torch's and tested with the units."""
     net = small(name)
@@ -155,7 +154,7 @@ def test_compiled_networks_train_alike(name):
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "channel-out", ENSEMBLE])
+@pytest.mark.parametrize("name", ["cifar-cnn", "nin-dsn", "maxout", "channel-out"])
 def test_autocast(name):
     net = small(name)
     images, labels = torch.randn(4, 3, 12, 12), torch.arange(4)
@@ -169,9 +168,9 @@ def test_autocast(name):
 
 
 def test_build_suggests_the_nearest_name():
-    with pytest.raises(ValueError, match=r"'cifar_cnn', did you mean 'cifar-cnn'\?"):
+    with pytest.raises(ValueError, match=r"'cifar_cnn', did you mean 'cifar-cnn' or"):
         small("cifar_cnn")
-    with pytest.raises(ValueError, match="choose from cifar-cnn"):
+    with pytest.raises(ValueError, match="there are cifar-cnn"):
         small("zzz")
 
 
@@ -187,44 +186,6 @@ def test_build_suggests_the_nearest_name():
 def test_mistakes_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         small("cifar-cnn", **change)
-
-
-@pytest.mark.parametrize("name", ["ensemble:0:nin", "ensemble:x:nin", "ensemble:nin"])
-def test_a_wrong_ensemble_is_named(name):
-    with pytest.raises(ValueError, match="must look like ensemble:5:higgs-dnn"):
-        small(name)
-
-
-def test_ensemble_members_differ_and_learn_as_if_alone():
-    torch.manual_seed(3)
-    net = small("ensemble:2:higgs-dnn", shape=(6,), classes=1).eval()
-    first, second = net.members
-    assert not torch.equal(first.layers.fc1.weight, second.layers.fc1.weight)
-    features = torch.randn(5, 6)
-    mean = (first(features).sigmoid() + second(features).sigmoid()) / 2
-    torch.testing.assert_close(net(features).sigmoid(), mean)
-    torch.testing.assert_close(net.predict(features).sigmoid(), mean)
-
-    alone = copy.deepcopy(second).train()
-    net.train()
-    for module in [*net.modules(), *alone.modules()]:
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    targets = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0])
-    loss = F.binary_cross_entropy_with_logits(net(features)[:, 0], targets)
-    (loss + net.extra_loss(targets, 0.5)).backward()
-    F.binary_cross_entropy_with_logits(alone(features)[:, 0], targets).backward()
-    torch.testing.assert_close(second.layers.fc1.weight.grad, alone.layers.fc1.weight.grad)
-
-
-def test_an_ensemble_of_finished_networks():
-    members = [small("resnet").eval() for _ in range(3)]
-    net = Ensemble(members).eval()
-    images = torch.randn(2, 3, 12, 12)
-    mean = torch.stack([m(images).softmax(dim=1) for m in members]).mean(dim=0)
-    torch.testing.assert_close(net(images).softmax(dim=1), mean)
-    with pytest.raises(ValueError, match="at least one network"):
-        Ensemble([])
 
 
 def test_average_predictions_survive_extreme_logits():

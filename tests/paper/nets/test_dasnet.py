@@ -12,7 +12,9 @@ SHAPE = (3, 16, 16)
 
 @pytest.fixture
 def net():
-    net = build("dasnet", activation=Activation(), input_shape=SHAPE, num_classes=3, width=0.02)
+    net = build(
+        "dasnet", activation=Activation.parse("relu"), input_shape=SHAPE, num_classes=3, width=0.02
+    )
     with torch.no_grad():
         for parameter in net.parameters():
             # Its own start is too small for gates to matter.

@@ -9,7 +9,7 @@ from torch import nn
 from torchapl import APL
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Optim
-from torchapl.paper.nets import NETS, build
+from torchapl.paper.nets import NETWORKS, build
 from torchapl.paper.nets.layers import Layers
 from torchapl.paper.optim import build_optimizer
 
@@ -81,7 +81,9 @@ def test_the_figures_of_the_paper():
     ],
 )
 def test_map_sizes(name, sizes):
-    net = build(name, activation=Activation(), input_shape=CIFAR, num_classes=10, width=0.05).eval()
+    net = build(
+        name, activation=Activation.parse("relu"), input_shape=CIFAR, num_classes=10, width=0.05
+    ).eval()
     seen = {}
     for layer, module in net.layers.named_children():
         module.register_forward_hook(
@@ -152,7 +154,9 @@ def test_order_of_the_layers():
     ],
 )
 def test_dropout(name, dropouts):
-    net = build(name, activation=Activation(), input_shape=CIFAR, num_classes=10, width=0.1)
+    net = build(
+        name, activation=Activation.parse("relu"), input_shape=CIFAR, num_classes=10, width=0.1
+    )
     assert [m.p for m in net.layers if isinstance(m, nn.Dropout)] == dropouts
 
 
@@ -229,7 +233,11 @@ def test_frozen_curves_have_no_multiplier():
 
 def test_prelu_and_batch_norm_do_not_decay():
     net = build(
-        "resnet", activation=Activation("prelu"), input_shape=CIFAR, num_classes=10, width=0.25
+        "resnet",
+        activation=Activation.parse("prelu"),
+        input_shape=CIFAR,
+        num_classes=10,
+        width=0.25,
     )
     for name, (_, decay, kind) in multipliers(net).items():
         if "act" in name:
@@ -251,7 +259,7 @@ def test_resnet_has_twenty_layers_and_an_activation_after_each_but_the_last():
 
 
 def test_every_network_of_the_tables_is_registered():
-    assert set(NETS) == {
+    assert set(NETWORKS) == {
         "cifar-cnn",
         "cifar-cnn-100",
         "nin",

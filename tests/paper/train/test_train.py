@@ -179,7 +179,7 @@ def test_every_network_trains(tmp_path: Path, net: str) -> None:
     small = replace(
         IMAGES,
         net=net,
-        activation=Activation() if has_own_units else IMAGES.activation,
+        activation=Activation.parse("relu") if has_own_units else IMAGES.activation,
         width=0.04,
         epochs=1,
         data=replace(IMAGES.data, limit=40),

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchapl.paper.data.batches import Slicing, check_start, generator
 from torchapl.paper.data.standardise import Standardiser
+from torchapl.paper.data.statistics import Statistics
 from torchapl.paper.data.store import Table
 
 # Rows shuffled and standardised at a time: 8,192 x 26 float32 stay in the L2 cache.
@@ -37,6 +38,9 @@ class Rows(Protocol):
     def read(self, start: int, out: Table) -> None:
         """Fill ``out`` with the rows from ``start`` on."""
 
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        """Return the statistics of some rows' columns."""
+
 
 @dataclass(frozen=True)
 class ArrayRows:
@@ -46,6 +50,9 @@ class ArrayRows:
 
     def read(self, start: int, out: Table) -> None:
         out[:] = self.table[start : start + len(out)]
+
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        return Statistics.of(self.table[start:stop])
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
 from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchapl import APL
+from torchapl.paper.activations import ACTIVATIONS
+from torchapl.paper.catalogue import Catalogue
 
 ParameterKind = Literal["weight", "bias", "curve"]
 
@@ -41,8 +44,8 @@ class Net(nn.Module):
     def parameter_multipliers(self) -> list[ParameterMultiplier]:
         """Return every trainable parameter once, with its multipliers.
 
-        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the slopes of
-        PReLU and the parameters of batch norm do not decay.
+        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the parameters of
+        batch norm do not decay, nor curves whose activation says so.
         """
         result: dict[int, ParameterMultiplier] = {}
         for module in self.modules():
@@ -56,10 +59,10 @@ class Net(nn.Module):
         self, module: nn.Module, name: str, parameter: nn.Parameter
     ) -> ParameterMultiplier:
         """Return the multipliers of one parameter of one module; made to be overridden."""
-        if isinstance(module, APL):
-            return ParameterMultiplier(parameter, 1.0, 1.0, "curve")
-        if isinstance(module, nn.PReLU):
-            return ParameterMultiplier(parameter, 1.0, 0.0, "curve")
+        for activation in ACTIVATIONS.entries.values():
+            if activation.curves is not None and isinstance(module, activation.curves):
+                decay = 1.0 if activation.curves_decay else 0.0
+                return ParameterMultiplier(parameter, 1.0, decay, "curve")
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
@@ -84,6 +87,28 @@ class Net(nn.Module):
         """
         output: Tensor = self(input)
         return output
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by name, with what tables, scales and estimates need to know of it.
+
+    Attributes:
+        name: Of the ``net`` setting of experiments.
+        title: How tables call it.
+        family: Which recipe of a scale it is trained by.
+        build: Called with activation, input shape, number of classes and width.
+        multiply_adds: Of one forward pass at width 1; None where nobody has counted them.
+    """
+
+    name: str
+    title: str
+    family: str
+    build: Callable[..., Net]
+    multiply_adds: float | None = None
+
+
+NETWORKS: Catalogue[Network] = Catalogue("network", lambda network: network.name)
 
 
 def average_predictions(logits: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import NETWORKS, Network
 from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.rivals import SNES, gates, policy_cost
 
@@ -33,7 +34,7 @@ class DasNet(MaxoutNet):
         policy: Mean of the search, the policy in use; 0, which is the plain network, at the start.
 
     Example:
-        >>> net = DasNet(Activation(), (3, 16, 16), num_classes=10, width=0.05).eval()
+        >>> net = DasNet(Activation.parse("relu"), (3, 16, 16), num_classes=10, width=0.05).eval()
         >>> images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 3])
         >>> bool(torch.allclose(net.predict(images), net(images)))
         True
@@ -103,3 +104,14 @@ class DasNet(MaxoutNet):
             if look < self.passes - 1:
                 factors = gates(policy, torch.cat(averages, dim=1))
         return output
+
+
+NETWORKS.register(
+    Network(
+        "dasnet",
+        "CNN + Maxout + selective attention (Stollenga et al. 2014)",
+        "maxout",
+        DasNet,
+        1.1e9,
+    )
+)

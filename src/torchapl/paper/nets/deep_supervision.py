@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import NETWORKS, Network
 from torchapl.paper.nets.nin import NIN
 from torchapl.paper.rivals import Companions
 
@@ -20,7 +21,8 @@ class DeeplySupervisedNIN(NIN):
 
     Example:
         >>> import torch
-        >>> net = DeeplySupervisedNIN(Activation(), (3, 16, 16), num_classes=10, width=0.125)
+        >>> relu = Activation.parse("relu")
+        >>> net = DeeplySupervisedNIN(relu, (3, 16, 16), num_classes=10, width=0.125)
         >>> logits = net(torch.randn(2, 3, 16, 16))
         >>> bool(net.extra_loss(torch.tensor([3, 7]), progress=0.0) > 0)
         True
@@ -57,3 +59,14 @@ class DeeplySupervisedNIN(NIN):
         # Taken, so that the graph of the batch is freed with its loss.
         logits, self._companion_logits = self._companion_logits, []
         return self.companions.loss(logits, targets, progress)
+
+
+NETWORKS.register(
+    Network(
+        "nin-dsn",
+        "NIN + ReLU + deep supervision (Lee et al. 2014)",
+        "nin",
+        DeeplySupervisedNIN,
+        224e6,
+    )
+)

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier, average_predictions
+from torchapl.paper.nets.base import (
+    NETWORKS,
+    Net,
+    Network,
+    ParameterMultiplier,
+    average_predictions,
+)
 from torchapl.paper.nets.layers import Layers, scaled
 from torchapl.paper.rivals import ChannelOut, Maxout, Probout, max_norm_
 
@@ -34,7 +40,7 @@ class MaxoutNet(Net):
         width: Factor on all numbers of channels and hidden units.
 
     Example:
-        >>> net = MaxoutNet(Activation(), (3, 32, 32), num_classes=10, width=0.125)
+        >>> net = MaxoutNet(Activation.parse("relu"), (3, 32, 32), num_classes=10, width=0.125)
         >>> net(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
@@ -113,7 +119,8 @@ class ProboutNet(MaxoutNet):
         passes: Number of passes whose probabilities a test averages.
 
     Example:
-        >>> net = ProboutNet(Activation(), (3, 16, 16), num_classes=10, width=0.125).eval()
+        >>> relu = Activation.parse("relu")
+        >>> net = ProboutNet(relu, (3, 16, 16), num_classes=10, width=0.125).eval()
         >>> bool(net.predict(torch.randn(1, 3, 16, 16)).exp().sum().sub(1).abs() < 1e-5)
         True
     """
@@ -124,3 +131,20 @@ class ProboutNet(MaxoutNet):
     def predict(self, input: Tensor) -> Tensor:
         """Return the logarithm of the mean probabilities of several stochastic passes."""
         return average_predictions(torch.stack([self(input) for _ in range(self.passes)]))
+
+
+NETWORKS.register(
+    Network("maxout", "CNN + Maxout (Goodfellow et al. 2013)", "maxout", MaxoutNet, 1.1e9)
+)
+NETWORKS.register(
+    Network("channel-out", "CNN + Channel-Out (Wang and JaJa 2013)", "maxout", ChannelOutNet, 1.1e9)
+)
+NETWORKS.register(
+    Network(
+        "probout",
+        "CNN + Probout (Springenberg and Riedmiller 2013)",
+        "maxout",
+        ProboutNet,
+        1.1e9,
+    )
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.base import NETWORKS, Net, Network, ParameterMultiplier
 from torchapl.paper.nets.layers import Layers, Pool, scaled
 
 
@@ -24,7 +26,7 @@ class NIN(Net):
 
     Example:
         >>> import torch
-        >>> net = NIN(Activation("relu"), (3, 32, 32), num_classes=10, width=0.125)
+        >>> net = NIN(Activation.parse("relu"), (3, 32, 32), num_classes=10, width=0.125)
         >>> net(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
@@ -73,3 +75,11 @@ class NIN(Net):
         is_bias = default.kind == "bias"
         lr, decay = (2.0, 0.0) if is_bias else (1.0, 1.0)
         return default._replace(lr=0.1 if module is self.layers.conv33 else lr, decay=decay)
+
+
+NETWORKS.register(Network("nin", "NIN", "nin", NIN, 222e6))
+NETWORKS.register(
+    Network(
+        "nin-lin", "NIN + ReLU (Lin et al. 2013)", "nin", partial(NIN, second_pool="max"), 222e6
+    )
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import scaled
 
 
@@ -92,3 +92,7 @@ def _conv(features: int, channels: int, kernel: int, stride: int = 1) -> nn.Conv
     conv = nn.Conv2d(features, channels, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
     return conv
+
+
+# Batch norm costs as much again as the 41 million of the convolutions, and more.
+NETWORKS.register(Network("resnet", "ResNet-20", "resnet", ResNet, 100e6))

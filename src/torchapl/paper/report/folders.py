@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchapl.paper.config import Json
+from torchapl.paper.config import Json, assignments
+from torchapl.paper.experiments import EXPERIMENTS
 from torchapl.paper.runs import RunResult, read_config, read_lines, read_result
 from torchapl.paper.sweep.jobs import read_results
 
@@ -22,6 +23,8 @@ class Run:
     overrides: tuple[str, ...]
     result: RunResult | None
     folder: Path | None
+    # Name of the data set it was trained on; empty where nobody knows.
+    data: str = ""
 
     @property
     def setting(self) -> str:
@@ -36,7 +39,7 @@ class Run:
     @property
     def selects(self) -> bool:
         """Whether the run only served to choose a setting on held-out rows."""
-        return any(text.startswith("data.validation=") for text in self.overrides)
+        return "data.validation" in assignments(self.overrides)
 
     def lines(self) -> list[dict[str, Json]]:
         """Return the lines of metrics.jsonl."""
@@ -89,17 +92,20 @@ def _read_all(folders: Iterable[Path]) -> list[Run]:
     return runs
 
 
-def _of_result(result: RunResult) -> Run:
+def _of_result(result: RunResult, data: str = "") -> Run:
+    if not data and result.experiment in EXPERIMENTS:
+        data = EXPERIMENTS.get(result.experiment).data.name
     overrides = tuple(sorted(result.overrides))
-    return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder)
+    return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder, data)
 
 
 def _read(folder: Path) -> Run | None:
     result, config = read_result(folder), read_config(folder)
+    data = "" if config is None else config.experiment.data.name
     if result is not None:
-        return _of_result(result)
+        return _of_result(result, data)
     if config is None:
         return None
     overrides = tuple(sorted(config.overrides))
     name, scale = config.experiment.name, config.experiment.scale
-    return Run(name, scale, config.seed, overrides, None, folder)
+    return Run(name, scale, config.seed, overrides, None, folder, data)

@@ -126,8 +126,7 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
                 points.append([epoch, short(mean), short(std), len(values)])
         if points:
             metrics[metric] = points
-    data = runs[0].experiment.partition("-")[0]
-    return {"name": name, "data": data, "n": len(runs), "metrics": metrics}
+    return {"name": name, "data": runs[0].data, "n": len(runs), "metrics": metrics}
 
 
 def _explorer(material: Material, room: int) -> dict[str, Json]:

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from torchapl.paper.config import Json
-from torchapl.paper.experiments import TABLES, Table
+from torchapl.paper.experiments import SCALES, TABLES
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
-from torchapl.paper.sweep.jobs import Results, by_job
-from torchapl.paper.sweep.render import as_json, mean_and_std, rows_of
-from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
+from torchapl.paper.sweep.jobs import by_job
+from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, rows_of
+from torchapl.paper.sweep.statistics import Summary, summarise
 
 HEADER = (
     "Method",
@@ -33,46 +33,40 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 
     Example:
         >>> sweep_of([Run("cifar10-cnn-relu", "lab", 3, (), None, None)], "lab")
-        Sweep(scale='lab', seeds=4, selection_seeds=0)
+        Sweep(scale='lab', seeds=None, selection_seeds=0)
     """
-    seeds = [run.seed for run in runs if run.scale == scale and not run.selects]
     chosen = {run.seed for run in runs if run.scale == scale and run.selects}
     # Candidates are compared over seeds 0 to n - 1; one of another seed is somebody's own run.
     selection = next(seed for seed in range(len(chosen) + 1) if seed not in chosen)
-    return Sweep(scale, max(seeds, default=0) + 1, selection)
+    return Sweep(scale, None, selection)
 
 
 def paper_tables(runs: Sequence[Run]) -> list[Json]:
     """Return the tables of the paper that the runs say something about, at every scale."""
     results = by_job(run.result for run in runs if run.result is not None)
     found: list[Json] = []
-    for scale in sorted({run.scale for run in runs}):
+    # Somebody's own runs may be of a scale that no table has.
+    for scale in sorted({run.scale for run in runs} & SCALES.keys()):
         sweep = sweep_of(runs, scale)
         for table in TABLES.values():
-            metrics: list[str | None] = [None, SIGNIFICANCE[0]]
-            for metric in metrics if table.name == "table2" else metrics[:1]:
-                content = _table(table, sweep, results, metric)
-                if content is not None:
-                    found.append(content)
+            for metric, part in by_metric(summarise(table, sweep, results)).items():
+                rows = rows_of(table, part)
+                if rows:
+                    title = f"{table.title}, {metric.title}"
+                    found.append(_table(table.name, title, scale, rows, part))
     return found
 
 
-def _table(table: Table, sweep: Sweep, results: Results, metric: str | None) -> Json:
-    summaries = summarise(table, sweep, results, metric)
-    rows = rows_of(table, summaries)
-    if not rows:
-        return None
-    title = table.title
-    if table.name == "table2":
-        title = "AUC" if metric is None else "Expected significance, sigma"
-    cells = [cell for cell in as_json(summaries) if isinstance(cell, dict)]
+def _table(
+    name: str, title: str, scale: str, rows: Sequence[tuple[str, ...]], part: Sequence[Summary]
+) -> Json:
     return {
-        "name": table.name,
+        "name": name,
         "title": title,
-        "scale": sweep.scale,
+        "scale": scale,
         "header": list(HEADER),
         "rows": [list(row) for row in rows],
-        "cells": [cell for cell in cells if cell["n"] or cell["failed"]],
+        "cells": as_json([summary for summary in part if summary.n or summary.failed]),
     }
 
 

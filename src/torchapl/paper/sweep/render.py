@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+from torchapl.paper.activations import ACTIVATIONS
 from torchapl.paper.config import Json
-from torchapl.paper.experiments import Table
-from torchapl.paper.sweep.statistics import BASELINES, Difference, Summary
+from torchapl.paper.experiments import Metric, Table
+from torchapl.paper.sweep.statistics import Difference, Summary
 
 _EMPTY = "no runs yet"
 
 
-def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
+def by_metric(summaries: Sequence[Summary]) -> dict[Metric, list[Summary]]:
+    """Return the summaries by what they measure: each is a table of its own."""
+    parts: dict[Metric, list[Summary]] = {}
+    for summary in summaries:
+        parts.setdefault(summary.metric, []).append(summary)
+    return parts
+
+
+def rows_of(table: Table, summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
     """Return the table's lines as strings, one for each cell that has a run or a failure."""
-    lines = []
-    for title, cells in summaries.items():
-        for column, summary in cells.items():
-            if summary.n or summary.failed:
-                lines.append((title, table.columns[column], *_describe(summary)))
-    return lines
+    return [
+        (summary.row, table.columns[summary.column], *_describe(summary))
+        for summary in summaries
+        if summary.n or summary.failed
+    ]
 
 
-def _lines(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str
-) -> list[tuple[str, ...]]:
+def _lines(table: Table, summaries: Sequence[Summary], baseline: str) -> list[tuple[str, ...]]:
     """Return header and rows; nothing where there are no rows."""
-    difference = f"to {BASELINES[baseline]}, 95 %"
+    title = ACTIVATIONS.get(baseline).title if baseline in ACTIVATIONS else baseline
+    difference = f"to {title}, 95 %"
     header = ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
     rows = rows_of(table, summaries)
     return [header, *rows] if rows else []
 
 
 def _describe(summary: Summary) -> tuple[str, ...]:
-    digits = 4 if summary.metric.endswith("auc") else 2
+    digits = summary.metric.digits
     failed = f" + {summary.failed} failed" if summary.failed else ""
     return (
         f"{summary.n}{failed}",
@@ -54,16 +61,12 @@ def mean_and_std(mean: float, std: float, digits: int) -> str:
 
 def _published(summary: Summary) -> str:
     """Return the paper's number as the paper writes it."""
-    number = summary.published
-    if number is None:
+    if summary.published is None:
         return ""
-    mean, std = 2, 2
-    if summary.metric.endswith("auc"):
-        mean, std = 3, 4
-    elif "significance" in summary.metric:
-        std = 3
-    spread = "" if number.std is None else f" ({number.std:.{std}f})"
-    return f"{number.mean:.{mean}f}{spread}"
+    mean, std = summary.published
+    mean_digits, std_digits = summary.metric.published_digits
+    spread = "" if std is None else f" ({std:.{std_digits}f})"
+    return f"{mean:.{mean_digits}f}{spread}"
 
 
 def _reduction(found: Difference | None) -> str:
@@ -79,9 +82,7 @@ def _difference(found: Difference | None, digits: int) -> str:
     return f"{found.mean:+.{digits}f} +- {found.half_width:.{digits}f}"
 
 
-def markdown(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
-) -> str:
+def markdown(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table as Markdown."""
     lines = _lines(table, summaries, baseline)
     if not lines:
@@ -90,9 +91,7 @@ def markdown(
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def text(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
-) -> str:
+def text(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table in aligned columns."""
     lines = _lines(table, summaries, baseline)
     if not lines:
@@ -104,47 +103,43 @@ def text(
     )
 
 
-def as_json(summaries: Mapping[str, Mapping[str, Summary]]) -> list[Json]:
+def as_json(summaries: Sequence[Summary]) -> list[Json]:
     """Return the cells as plain values, with every run's number and the validation scores."""
-    cells: list[Json] = []
-    for title, row in summaries.items():
-        for column, summary in row.items():
-            found = summary.difference
-            cells.append(
-                {
-                    "row": title,
-                    "column": column,
-                    "experiment": summary.experiment,
-                    "metric": summary.metric,
-                    "n": summary.n,
-                    "failed": summary.failed,
-                    "mean": _number(summary.mean),
-                    "std": _number(summary.std),
-                    "values": {str(seed): value for seed, value in summary.values.items()},
-                    "difference": None
-                    if found is None
-                    else {
-                        "n": found.n,
-                        "mean": found.mean,
-                        "half_width": found.half_width,
-                        "relative_reduction": found.relative_reduction,
-                    },
-                    "choices": [
-                        {
-                            "winner": choice.winner,
-                            "scores": {
-                                candidate: _number(score)
-                                for candidate, score in zip(
-                                    choice.candidates, choice.scores, strict=True
-                                )
-                            },
-                        }
-                        for choice in summary.choices
-                    ],
-                    "published": None if summary.published is None else summary.published.mean,
-                }
-            )
-    return cells
+    return [_cell(summary) for summary in summaries]
+
+
+def _cell(summary: Summary) -> Json:
+    found = summary.difference
+    return {
+        "row": summary.row,
+        "column": summary.column,
+        "experiment": summary.experiment,
+        "metric": summary.metric.name,
+        "n": summary.n,
+        "failed": summary.failed,
+        "mean": _number(summary.mean),
+        "std": _number(summary.std),
+        "values": {str(seed): value for seed, value in summary.values.items()},
+        "difference": None
+        if found is None
+        else {
+            "n": found.n,
+            "mean": found.mean,
+            "half_width": found.half_width,
+            "relative_reduction": found.relative_reduction,
+        },
+        "choices": [
+            {
+                "winner": choice.winner,
+                "scores": {
+                    candidate: _number(score)
+                    for candidate, score in zip(choice.candidates, choice.scores, strict=True)
+                },
+            }
+            for choice in summary.choices
+        ],
+        "published": None if summary.published is None else summary.published[0],
+    }
 
 
 def _number(value: float) -> float | None:
