@@ -78,7 +78,7 @@ def curve_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield every slope and offset of the model once.
 
     Example:
-        >>> sum(p.numel() for p in curve_parameters(nn.Sequential(APL(8), nn.Linear(8, 2))))
+        >>> sum(p.numel() for p in curve_parameters(nn.Sequential(APL(8, 2), nn.Linear(8, 2))))
         32
     """
     seen: set[int] = set()
@@ -96,7 +96,7 @@ def l2_penalty(model: nn.Module, factor: float = 1e-3) -> Tensor:
     To be added to the loss where the optimiser's own decay (``curve_decay``) is not used.
 
     Example:
-        >>> model = APL(3, num_hinges=1)
+        >>> model = APL(3, num_hinges=1, init="leaky")
         >>> print(f"{l2_penalty(model, factor=1.0).item():.5f}")  # 3 * 0.25 ** 2 / 2
         0.09375
     """
@@ -110,7 +110,7 @@ def slope_penalty(model: nn.Module) -> Tensor:
     Added to the loss with a factor it favours curves with few bends: many slopes become nearly 0.
 
     Example:
-        >>> model = APL(3, num_hinges=1)
+        >>> model = APL(3, num_hinges=1, init="leaky")
         >>> print(f"{slope_penalty(model).item():.2f}")  # 3 * 0.25
         0.75
     """

@@ -86,7 +86,7 @@ def statistics(unit: APL, seen: Tensor) -> dict[str, Json]:
 
     Example:
         >>> torch.manual_seed(0) and None
-        >>> numbers = statistics(APL(4), torch.randn(1000))
+        >>> numbers = statistics(APL(4, init="leaky"), torch.randn(1000))
         >>> numbers["left_slope_mean"], numbers["negative_at_minus_one"]
         (0.25, 4)
     """
