@@ -288,7 +288,7 @@ def test_what_is_no_prelu_is_named() -> None:
     with pytest.raises(ValueError, match=r"unit \[2\] bends elsewhere"):
         to_prelu(first)
     with pytest.raises(ValueError, match=r"units of shape \(3, 4, 4\)"):
-        to_prelu(APL((3, 4, 4)))
+        to_prelu(APL((3, 4, 4), init="leaky"))
 
 
 def test_models_in_half_precision_stay_so() -> None:
