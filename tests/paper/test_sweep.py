@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from torchapl.paper.config import Experiment, Json, fingerprint, override, to_di
 from torchapl.paper.experiments import TABLES, Cell, Table, get
 from torchapl.paper.runs import RunResult, locked, write_json
 from torchapl.paper.sweep import Job, Listener, Sweep, reproduce
-from torchapl.paper.sweep.jobs import read_results, write_results
+from torchapl.paper.sweep.jobs import by_job, read_results, write_results
 from torchapl.paper.sweep.local import LocalPool
 from torchapl.paper.sweep.plan import Choice
 from torchapl.paper.sweep.pool import Outcome, Place, Pool
@@ -217,6 +218,17 @@ def test_table3_chooses_no_number_of_hinges() -> None:
     assert sweep.stages(cell_of("cifar10-cnn-apl", "table3")) == []
     (stage,) = sweep.stages(cell_of("cifar10-cnn-apl", "table1"))
     assert stage.candidates == tuple(f"activation.num_hinges={size}" for size in (1, 2, 5, 10))
+    # On events as everywhere else.
+    assert sweep.stages(cell_of("higgs-dnn-apl", "table2"))[0].candidates == stage.candidates
+    assert sweep.stages(cell_of("higgs-dnn-leaky", "table2")) == []
+
+
+def test_what_is_not_decided_yet_is_as_the_experiment_has_it(tmp_path: Path) -> None:
+    run_all(tmp_path, FakePool(tmp_path), "cifar10-cnn-leaky", scale="smoke")
+    stored = [replace(run, scale="paper") for run in read_results(tmp_path).values()]
+    table = summarise(TABLES["table1"], Sweep("paper"), by_job(stored))
+    summary = summary_of(table, "CNN + Leaky ReLU")
+    assert (summary.n, summary.choices) == (3, ())
 
 
 def test_an_unmatched_pattern_is_an_error() -> None:

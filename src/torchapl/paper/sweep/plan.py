@@ -114,11 +114,10 @@ class Sweep:
     def final_runs(self, cell: Cell, results: Results) -> tuple[list[Choice], dict[int, RunResult]]:
         """Return what was chosen, and the runs that count which have a result, by seed, in order.
 
-        An ensemble counts as one run, of seed 0.
+        What the validation rows have not decided yet is as the experiment has it. An ensemble
+        counts as one run, of seed 0.
         """
-        made, missing = self.choices(cell, results)
-        if missing:
-            return made, {}
+        made, _ = self.choices(cell, results)
         first = self.final_jobs(cell, made)[0]
         if cell.kind == "ensemble":
             job = replace(first, members=cell.members)
