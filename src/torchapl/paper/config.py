@@ -14,8 +14,8 @@ from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
 
-Preprocessing = Literal["mean-image", "standard", "gcn-zca", "physics"]
-Schedule = Literal["list", "exponential", "one-cycle", "cosine", "constant"]
+Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
+Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
 # Part of the training rows that is held out while something is chosen by them.
 VALIDATION_SHARE = 0.1
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -28,6 +28,8 @@ class Data:
     name: str = "cifar10"
     preprocessing: Preprocessing = "mean-image"
     augment: bool = False
+    # Pixels around an image that is cropped at random.
+    padding: int = 4
     # Rows of the training set held out, the same for every seed: a number of them, or below 1 a
     # share of those that there are.
     validation: float = 0
@@ -55,12 +57,18 @@ class Optim:
     factors: tuple[tuple[int, float], ...] = ()
     # Schedule "exponential": lr is multiplied by this at every iteration.
     step_factor: float = 1.0
+    # Schedule "linear": iterations in which lr falls to its floor; "inverse": to its half.
+    fall_steps: int = 0
+    # Schedules "linear" and "exponential": the share of lr below which it does not fall.
+    floor: float = 0.0
     # Schedules "one-cycle" and "cosine": share of all iterations in which lr rises to the full one.
     warmup: float = 0.0
     momentum: float = 0.9
-    # The momentum rises from here to its full value with time constant momentum_ramp.
+    # The momentum rises from here to its full value, with time constant momentum_ramp or, linearly,
+    # within momentum_ramp iterations.
     momentum_start: float | None = None
     momentum_ramp: float = 10_000.0
+    momentum_rise: Literal["exponential", "linear"] = "exponential"
     weight_decay: float = 0.0
     # Of slopes and offsets; their learning rate is lr * curve_lr.
     curve_decay: float = 1e-3

@@ -35,6 +35,20 @@ def normalise_contrast(images: Tensor) -> Tensor:
     return rows * torch.where(length > 1e-8, _LENGTH / length, torch.zeros_like(length))
 
 
+def contrast_normalised(images: Tensor) -> Tensor:
+    """Return images with normalised contrast and no whitening, as Lee et al. (2014) used them.
+
+    Example:
+        >>> contrast_normalised(torch.tensor([[[[1, 3]]]], dtype=torch.uint8)).shape
+        torch.Size([1, 1, 1, 2])
+    """
+    output = torch.empty(images.shape, dtype=torch.float32)
+    for first in range(0, len(images), _CHUNK):
+        chunk = images[first : first + _CHUNK]
+        output[first : first + _CHUNK] = normalise_contrast(chunk).view(chunk.shape)
+    return output
+
+
 def fit_whitening(images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean row and the whitening matrix of the training images."""
     size = images[0].numel()

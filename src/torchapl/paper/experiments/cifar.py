@@ -110,14 +110,21 @@ def _experiment(key: Key, recipe: _Recipe, activation: Activation, provenance: s
 def _rivals() -> Iterator[Experiment]:
     for data, augmented in COLUMNS:
         for network, recipes in RIVALS.items():
-            recipe, key = recipes[data], Key(data, augmented, network)
+            key = Key(data, augmented, network)
+            recipe = recipes[key.column]
             yield Experiment(
                 name=key.name,
-                net=network,
-                data=Data(data, recipe.preprocessing, augment=augmented),
+                net=recipe.net,
+                data=Data(
+                    data,
+                    recipe.preprocessing,
+                    augment=augmented,
+                    padding=recipe.padding if augmented else Data.padding,
+                ),
                 optim=recipe.optim,
                 epochs=recipe.epochs,
                 batch_size=recipe.batch_size,
+                test_every=recipe.test_every,
                 published=TABLE1[network, ""].get(key.column),
                 provenance=recipe.provenance,
                 made_for_steps=recipe.epochs * _ROWS_PER_EPOCH // recipe.batch_size,

@@ -117,6 +117,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             DATA_SETS.get(data.name).stand_ins.get(scale, data.name),
             recipe.preprocessing,
             augment=data.augment,
+            padding=data.padding,
             limit=recipe.limit,
         ),
         optim=recipe.optim,

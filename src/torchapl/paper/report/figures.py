@@ -47,18 +47,38 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def sample_curves(layer: Layer) -> Figure:
-    """Draw a convex and a non-convex unit of a layer, those with the clearest bends (Figure 1)."""
-    slope = layer.slope.reshape(len(layer.slope), -1)
-    # A unit is convex if no bend lowers the slope; the bend at 0 raises it by 1.
-    lowest, highest = slope.amin(0), slope.amax(0)
-    chosen = {"convex": int(highest.argmax()), "not convex": int(lowest.argmin())}
-    figure = panels(2)
+    """Draw a convex and a non-convex unit of a layer, those with the clearest bends (Figure 1).
+
+    A layer whose units are all of one kind has one panel.
+    """
+    bends = _bends(layer)
+    lowest, highest = bends.amin(0), bends[1:].amax(0)
+    convex = lowest >= 0
+    chosen = {}
+    if bool(convex.any()):
+        chosen["convex"] = int(highest.where(convex, -torch.inf).argmax())
+    if not bool(convex.all()):
+        chosen["not convex"] = int(lowest.argmin())
+    figure = panels(len(chosen))
     values = layer.values(_X)
     for axes, (title, unit) in zip(figure.axes, chosen.items(), strict=True):
         axes.plot(_X, values[unit], color=LINE)
         _mark_hinges(axes, layer, unit)
         axes.set_title(f"{title}: unit {unit}", fontsize=8)
     return figure
+
+
+def _bends(layer: Layer) -> Tensor:
+    """Return by how much the slope grows at 0 and at each hinge, of shape ``(S + 1, units)``.
+
+    Where several bends are in one place, each of them is their sum: left of a leaky ReLU's hinge at
+    0 the slope is lower by 1 - 0.25, which is convex although that hinge alone is not.
+    """
+    offset = layer.offset.flatten(1)
+    places = torch.cat([torch.zeros_like(offset[:1]), offset])
+    single = torch.cat([torch.ones_like(offset[:1]), layer.slope.flatten(1)])
+    together = places[:, None] == places[None]
+    return torch.where(together, single[None], 0.0).sum(1)
 
 
 def initial_and_learned(curves: RunCurves, *, units: int = 5) -> Figure:
