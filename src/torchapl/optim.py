@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypedDict, TypeVar, get_args
+from typing import Literal, TypedDict, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from torchapl.form import whole
 from torchapl.modules import APL, inner_unit
-from torchapl.segments import UNIT
+from torchapl.segments import segment_settings
 from torchapl.watch import named_units
 
 
@@ -67,8 +67,7 @@ def parameter_groups(
     rate = lr if curve_lr is None else curve_lr
     groups = [
         _group(weights, lr, weight_decay=weight_decay),
-        # The optimiser's own decay would act on segments that it takes for slopes.
-        _group(slopes, rate, weight_decay=0.0, segment_unit=UNIT, slope_decay=curve_decay),
+        _group(slopes, rate, **segment_settings(curve_decay)),
         _group(_without(curves, slopes), rate, weight_decay=curve_decay),
     ]
     return [group for group in groups if group["params"]]
@@ -129,7 +128,7 @@ def _group(
 ) -> ParameterGroup:
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     rate = {} if lr is None else {"lr": lr}
-    return ParameterGroup(params=trainable, **rate, **settings)  # type: ignore[typeddict-item]  # mypy does not see through **
+    return cast("ParameterGroup", {"params": trainable, **rate, **settings})
 
 
 def _without(

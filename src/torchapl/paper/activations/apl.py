@@ -10,7 +10,7 @@ from torchapl import APL, init
 from torchapl.modules import Sharing, Start
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky"]
+StartName = Literal["authors", "relu", "leaky", "silu"]
 
 
 @ACTIVATIONS.register
@@ -63,6 +63,7 @@ class AdaptivePiecewiseLinear(Activation):
             "authors": partial(init.authors_, slope_bound=self.slope_bound),
             "relu": init.relu_,
             "leaky": init.leaky_,
+            "silu": init.silu_,
         }
         unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
         return unit.requires_grad_(not self.frozen)
