@@ -484,15 +484,29 @@ def test_dry_run_says_what_and_how_long(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_smoke_table_from_start_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs, store = tmp_path / "runs", tmp_path / "smoke.jsonl"
-    arguments = ["reproduce", "table3", "--scale", "smoke", "--seeds", "1", "--workers", "2"]
-    assert main([*arguments, "--runs", str(runs), "--device", "cpu", "--store", str(store)]) == 0
-    printed = capsys.readouterr().out
-    assert "12.56 (0.26)" in printed
+def test_all_tables_from_an_empty_folder_to_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, store, page = (tmp_path / name for name in ("runs", "smoke.jsonl", "report.html"))
+    arguments = ["reproduce", "all", "--scale", "smoke", "--seeds", "1", "--device", "cpu"]
+    where = ["--runs", str(runs), "--workers", "2", "--store", str(store)]
+    assert main([*arguments, *where, "--json"]) == 0
+    tables = json.loads(capsys.readouterr().out)
+    assert set(tables) == set(TABLES)
+    for name, table in TABLES.items():
+        wanted = sum(len(cell.metrics) for cell in table.cells)
+        assert len(tables[name]) == wanted
+        empty = [(cell["row"], cell["column"]) for cell in tables[name] if cell["mean"] is None]
+        assert empty == []
+    # The same tables from the stored results, and nothing left to run.
     assert main([*arguments, "--runs", str(store), "--json"]) == 0
-    cells = json.loads(capsys.readouterr().out)["table3"]
-    assert [cell["n"] for cell in cells] == [1] * 6
+    assert json.loads(capsys.readouterr().out) == tables
+    assert main([*arguments, "--runs", str(runs), "--dry-run"]) == 0
+    assert "in all 0 runs, about 0 s" in capsys.readouterr().out
+    assert main(["report", str(runs), "-o", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    for row in ("DNN + ReLU, ensemble of 5 (Baldi et al. 2014)", "ResNet-20 + SiLU", "Higgs DNN"):
+        assert row in text
 
 
 def test_workers_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
+from torchapl.paper.nets.base import NETWORKS, Net, Network, Plain
 from torchapl.paper.nets.channel_out import ChannelOutNet
 from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
@@ -60,4 +60,5 @@ def build(
     network = NETWORKS.get(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    return network.build(activation, tuple(input_shape), num_classes, width)
+    module = network.build(activation, tuple(input_shape), num_classes, width)
+    return module if isinstance(module, Net) else Plain(module)

@@ -86,6 +86,18 @@ class Net(nn.Module):
         return output
 
 
+class Plain(Net):
+    """Any module with one input, as a network of a training loop."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.module(input)
+        return output
+
+
 @dataclass(frozen=True)
 class Network:
     """A network by name, with what tables, scales and estimates need to know of it.
@@ -94,14 +106,15 @@ class Network:
         name: Of the ``net`` setting of experiments.
         title: How tables call it.
         family: Which recipe of a scale it is trained by.
-        build: Called with activation, input shape, number of classes and width.
+        build: Called with activation, input shape, number of classes and width; returns any module
+            that takes a batch of inputs and returns logits.
         multiply_adds: Of one forward pass at width 1; None where nobody has counted them.
     """
 
     name: str
     title: str
     family: str
-    build: Callable[..., Net]
+    build: Callable[..., nn.Module]
     multiply_adds: float | None = None
 
 

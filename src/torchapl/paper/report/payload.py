@@ -17,7 +17,7 @@ from torchapl.paper.report.curves import spread
 from torchapl.paper.report.events import classifiers
 from torchapl.paper.report.explorer import explorer, short
 from torchapl.paper.report.folders import Run, find_runs
-from torchapl.paper.report.tables import groups_of, paper_tables, runs_table, settings_table
+from torchapl.paper.report.tables import groups_of, runs_table, settings_table, tables_of_runs
 
 # Bytes of JSON: with the plotting library the page stays below 5 MB.
 BUDGET = 3_000_000
@@ -40,6 +40,7 @@ _MANY = 40
 class Material:
     """What a report is about: all runs, the same by setting, and those settings that are drawn."""
 
+    source: Path
     runs: Sequence[Run]
     groups: Mapping[str, Sequence[Run]]
     drawn: Mapping[str, Sequence[Run]]
@@ -61,7 +62,7 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
     drawn = groups
     if len(groups) > _MANY:
         drawn = {name: group for name, group in groups.items() if not group[0].selects}
-    material = Material(runs, groups, drawn)
+    material = Material(source, runs, groups, drawn)
     payload: dict[str, Json] = {
         "title": f"Learned curves: {source.resolve().name}",
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -142,7 +143,7 @@ def _runs(material: Material, room: int) -> dict[str, Json]:
 # The sections of the page in their order. Each is drawn by page/sections/<name>.js from what its
 # function here returns; the functions are given the bytes of JSON that are left.
 SECTIONS: dict[str, Callable[[Material, int], dict[str, Json]]] = {
-    "tables": lambda material, room: {"tables": paper_tables(material.runs)},
+    "tables": lambda material, room: {"tables": tables_of_runs(material.runs, material.source)},
     "learning": lambda material, room: {"learning": _learning_within(material.drawn, room // 2)},
     "explorer": _explorer,
     "classifiers": lambda material, room: {"classifiers": classifiers(material.drawn)},

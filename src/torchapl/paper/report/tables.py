@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from torchapl.paper.config import Json
-from torchapl.paper.experiments import SCALES, TABLES
+from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Table
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
-from torchapl.paper.sweep.jobs import by_job
-from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, rows_of
-from torchapl.paper.sweep.statistics import Summary, summarise
+from torchapl.paper.sweep.comparison import saved_comparisons
+from torchapl.paper.sweep.jobs import Results, by_job
+from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, row_title, rows_of
+from torchapl.paper.sweep.statistics import summarise
 
 HEADER = (
     "Method",
     "Data",
     "n",
     "Mean (std)",
-    "Difference to ReLU, 95 % interval",
+    "Difference to {baseline}, 95 % interval",
     "Less error",
     "Chosen",
     "Published",
@@ -41,33 +44,43 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
     return Sweep(scale, None, selection)
 
 
-def paper_tables(runs: Sequence[Run]) -> list[Json]:
-    """Return the tables of the paper that the runs say something about, at every scale."""
+def tables_of_runs(runs: Sequence[Run], source: Path) -> list[Json]:
+    """Return the comparisons and the tables of the paper that the runs say something about."""
     results = by_job(run.result for run in runs if run.result is not None)
     found: list[Json] = []
+    for comparison in saved_comparisons(source):
+        if comparison.experiment in EXPERIMENTS:
+            found += _parts(comparison.table(), comparison.sweep(), results, comparison.baseline)
+        else:
+            warnings.warn(
+                f"no table of {comparison.experiment}: --load the file that registers it",
+                stacklevel=2,
+            )
     # Somebody's own runs may be of a scale that no table has.
     for scale in sorted({run.scale for run in runs} & SCALES.keys()):
         sweep = sweep_of(runs, scale)
         for table in TABLES.values():
-            for metric, part in by_metric(summarise(table, sweep, results)).items():
-                rows = rows_of(table, part)
-                if rows:
-                    title = f"{table.title}, {metric.title}"
-                    found.append(_table(table.name, title, scale, rows, part))
+            found += _parts(table, sweep, results, "relu")
     return found
 
 
-def _table(
-    name: str, title: str, scale: str, rows: Sequence[tuple[str, ...]], part: Sequence[Summary]
-) -> Json:
-    return {
-        "name": name,
-        "title": title,
-        "scale": scale,
-        "header": list(HEADER),
-        "rows": [list(row) for row in rows],
-        "cells": as_json([summary for summary in part if summary.n or summary.failed]),
-    }
+def _parts(table: Table, sweep: Sweep, results: Results, baseline: str) -> list[Json]:
+    """Return a table for every metric that its runs have."""
+    parts: list[Json] = []
+    for metric, summaries in by_metric(summarise(table, sweep, results, baseline)).items():
+        rows = rows_of(table, summaries)
+        if rows:
+            parts.append(
+                {
+                    "name": table.name,
+                    "title": f"{table.title}, {metric.title}",
+                    "scale": sweep.scale,
+                    "header": [text.format(baseline=row_title(baseline)) for text in HEADER],
+                    "rows": [list(row) for row in rows],
+                    "cells": as_json([s for s in summaries if s.n or s.failed]),
+                }
+            )
+    return parts
 
 
 def groups_of(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -43,6 +43,7 @@ class Sweep:
         seeds: Runs of every cell; None for as many as the paper made, or more if there are.
         selection_seeds: Runs of every candidate while something is chosen; with 0 nothing is, and
             the experiments' own settings count.
+        rates: Factors of the learning rate to choose from; None for those of the scale.
 
     Example:
         >>> from torchapl.paper.experiments import TABLES
@@ -54,6 +55,7 @@ class Sweep:
     scale: str
     seeds: int | None = None
     selection_seeds: int = 1
+    rates: tuple[float, ...] | None = None
 
     def stages(self, cell: Cell) -> list[Stage]:
         """Return what the validation rows decide, one after the other.
@@ -61,11 +63,12 @@ class Sweep:
         At scales that choose it the learning rate comes first, from the same grid for every row.
         """
         scale = scale_named(self.scale)
+        factors = scale.rates if self.rates is None else self.rates
         stages = []
-        if self.selection_seeds and scale.rates:
+        if self.selection_seeds and factors:
             decider = cell.rate_from or cell.experiment
             own = scaled(get(decider), self.scale).optim.lr
-            rates = tuple(f"optim.lr={own * factor:g}" for factor in scale.rates)
+            rates = tuple(f"optim.lr={own * factor:g}" for factor in factors)
             stages.append(Stage(decider, rates))
         if self.selection_seeds and scale.chooses and cell.choices:
             stages.append(Stage(cell.experiment, cell.choices))
