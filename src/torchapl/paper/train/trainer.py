@@ -279,7 +279,7 @@ def _warn_of_few_steps(experiment: Experiment, steps: int) -> None:
         warnings.warn(
             f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run "
             f"has {steps:,} ({experiment.epochs} epochs of {experiment.data.name}, which may be "
-            "smaller here than the published set): the learning rate ends far from where it should; choose "
-            "epochs and optim.* by --set, or another --scale",
+            "smaller here than the published set): the learning rate ends far from where it should; "
+            "choose epochs and optim.* by --set, or another --scale",
             stacklevel=2,
         )
