@@ -22,10 +22,11 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/torchapl/ops/cs
 test: $(STAMP)  ## Install what is missing, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-check: $(STAMP)  ## Lint and type-check
+check: $(STAMP)  ## Lint, type-check, check the format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror src/torchapl/ops/csrc/*
 	$(BIN)/oxfmt --check $(SCRIPTS:%='%/**/*.js')
 	$(BIN)/oxlint $(SCRIPTS)
 
