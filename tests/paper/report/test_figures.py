@@ -162,7 +162,7 @@ def test_gallery_writes_every_figure_that_the_runs_allow(runs: Path, tmp_path: P
         "atlas-dnn-apl-initial-and-learned.png",
         "atlas-dnn-apl-inputs.png",
         "cifar10-cnn-apl-s2-heat-maps.png",
-        "learning-atlas-test_auc.png",
+        "learning-atlas-higgs-embedded-test_auc.png",
         "classifier.png",
     } <= names
     assert "atlas-dnn-apl-heat-maps.png" not in names

@@ -229,13 +229,19 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
 def become_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", [flip, become_folder, lambda path: path.write_bytes(b"{\n")])
+@pytest.mark.parametrize(
+    "damage", [flip, cut, become_folder, lambda path: path.write_bytes(b"{\n")]
+)
 def test_one_damaged_file_leaves_one_run_out(
     tmp_path: Path, runs: Path, name: str, damage: Callable[[Path], object]
 ) -> None:

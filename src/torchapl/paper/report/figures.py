@@ -74,9 +74,9 @@ def _bends(layer: Layer) -> Tensor:
     Where several bends are in one place, each of them is their sum: left of a leaky ReLU's hinge at
     0 the slope is lower by 1 - 0.25, which is convex although that hinge alone is not.
     """
-    offset = layer.offset.flatten(1)
-    places = torch.cat([torch.zeros_like(offset[:1]), offset])
-    single = torch.cat([torch.ones_like(offset[:1]), layer.slope.flatten(1)])
+    slope, offset = layer.hinges
+    places = torch.cat([torch.full_like(offset[:1], layer.affine.center), offset])
+    single = torch.cat([torch.full_like(slope[:1], layer.affine.scale), slope])
     together = places[:, None] == places[None]
     return torch.where(together, single[None], 0.0).sum(1)
 

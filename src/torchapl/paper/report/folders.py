@@ -53,8 +53,20 @@ class Run:
         return "data.validation" in assignments(self.overrides)
 
     def lines(self) -> list[dict[str, Json]]:
-        """Return the lines of metrics.jsonl."""
-        return [] if self.folder is None else read_lines(self.folder / METRICS)
+        """Return the lines of metrics.jsonl.
+
+        Raises:
+            DamagedError: If they are not those that were written, or not all.
+        """
+        if not self.has(METRICS):
+            return []
+        path = Path(f"{self.folder}/{METRICS}")
+        lines = read_lines(path)
+        # A file that was cut ends like that of a run which is being written.
+        if self.result is not None and len(lines) < self.result.epochs:
+            reason = f"has {len(lines)} of the {self.result.epochs} epochs that were trained"
+            raise DamagedError(path, reason)
+        return lines
 
     def has(self, name: str) -> bool:
         """Whether the run has left this file."""

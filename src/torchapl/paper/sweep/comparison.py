@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torchapl.paper.experiments import Cell, Row, Table, get, scaled
 from torchapl.paper.experiments.tables import AUC, ERROR
 from torchapl.paper.sweep.plan import Sweep
 from torchapl.paper.sweep.render import row_title
-from torchapl.runs.records import naming, read_json, write_json
+from torchapl.runs.records import DamagedError, naming, read_json, write_json
 
 # Factors of the experiment's learning rate among which validation rows decide for every activation.
 RATES = (0.3, 1.0, 3.0)
@@ -72,17 +73,16 @@ class Comparison:
 
 
 def saved_comparisons(root: Path) -> list[Comparison]:
-    """Return the comparisons whose runs are in a folder.
-
-    Raises:
-        DamagedError: If a file is damaged.
-    """
-    comparisons = []
+    """Return the comparisons whose runs are in a folder; a damaged one is left out and told."""
+    found: list[Comparison] = []
     for path in sorted(root.glob(_FILE.format(name="*"))) if root.is_dir() else []:
-        with naming(path):
-            lists: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in read_json(path).values.items()
-            }
-            comparisons.append(Comparison(**lists))
-    return comparisons
+        try:
+            with naming(path):
+                values: dict[str, Any] = {
+                    key: tuple(value) if isinstance(value, list) else value
+                    for key, value in read_json(path).values.items()
+                }
+                found.append(Comparison(**values))
+        except DamagedError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
