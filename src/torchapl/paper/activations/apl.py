@@ -10,7 +10,7 @@ from torchapl import APL, init
 from torchapl.modules import Sharing, Start
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky"]
+StartName = Literal["authors", "relu", "leaky", "silu"]
 
 # The paper has at most 5; a typing error should not ask for gigabytes.
 _MOST_HINGES = 1000
@@ -68,6 +68,7 @@ class AdaptivePiecewiseLinear(Activation):
             "authors": partial(init.authors_, slope_bound=self.slope_bound),
             "relu": init.relu_,
             "leaky": init.leaky_,
+            "silu": init.silu_,
         }
         unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
         return unit.requires_grad_(not self.frozen)

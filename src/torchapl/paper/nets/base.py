@@ -9,6 +9,7 @@ from math import log
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchapl import APL
 from torchapl.paper.activations import ACTIVATIONS
 from torchapl.paper.catalogue import Catalogue
 from torchapl.paper.optim import ParameterMultiplier
@@ -48,7 +49,8 @@ class Net(nn.Module):
         for activation in ACTIVATIONS.entries.values():
             if activation.curves is not None and isinstance(module, activation.curves):
                 decay = 1.0 if activation.curves_decay else 0.0
-                return ParameterMultiplier(parameter, 1.0, decay, "curve")
+                is_slope = isinstance(module, APL) and name == "slope"
+                return ParameterMultiplier(parameter, 1.0, decay, "curve", is_slope=is_slope)
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
