@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def network() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(2, 6), APL(6), nn.Linear(6, 2))
+    return nn.Sequential(nn.Linear(2, 6), APL(6, init="leaky"), nn.Linear(6, 2))
 
 
 def trained(folder: Path, epochs: int = 5, **options: Any) -> nn.Sequential:
@@ -200,7 +200,7 @@ def test_affine_units_are_recorded_as_they_are(tmp_path: Path) -> None:
 
 
 def test_one_unit_for_a_whole_layer() -> None:
-    numbers = Layer.of("act", APL()).statistics(torch.randn(100))
+    numbers = Layer.of("act", APL(init="leaky")).statistics(torch.randn(100))
     assert (numbers["units"], numbers["left_slope_mean"]) == (1, 0.25)
 
 

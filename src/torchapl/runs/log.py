@@ -277,7 +277,7 @@ def log_run(
 
     Example:
         >>> from torchapl import APL, log_run
-        >>> model = nn.Sequential(nn.Linear(2, 8), APL(8))
+        >>> model = nn.Sequential(nn.Linear(2, 8), APL(8, init="leaky"))
         >>> with log_run("runs/mine/0", model, name="mine") as run:
         ...     for epoch in range(3):
         ...         line = run.epoch(train_loss=1 / (epoch + 1))

@@ -54,7 +54,7 @@ def sealed(values: Mapping[str, Json], after: str = "") -> dict[str, Json]:
 
     Example:
         >>> sealed({"seed": 0})
-        {'seed': 0, 'checksum': 'b16ab9b99aa6f4e2'}
+        {'seed': 0, 'checksum': 'bd0488843468e63c'}
     """
     return {**values, CHECKSUM: _checksum(values, after)}
 
