@@ -34,6 +34,7 @@ import toy
 from torchapl.paper.report.payload import build_payload
 from torchapl.paper.train import InterruptedRunError, train
 from torchapl.runs.atomic import WriteError
+from torchapl.runs.folder import CONFIG, CURVES, INPUTS, METRICS, RESULT, SCORES
 from torchapl.runs.records import DamagedError
 
 # What the program may answer to a damaged file; anything else would be a traceback.
@@ -236,13 +237,13 @@ def reported(folder: Path, expected: dict[str, object]) -> str:
             return f"TRACEBACK: {type(error).__name__}"
     if shown == expected:
         return "identical"
-    # Without a file the page has one section less, or says that the run is not finished.
-    missing = not (folder / "result.json").exists() or not (folder / "metrics.jsonl").exists()
-    missing |= any(not (folder / f"{name}.safetensors").exists() for name in TABLES)
+    # Without a file the page has one section less, says that the run is not finished, or (without
+    # config.json) does not know the data set's name.
+    missing = any(not (folder / name).exists() for name in SHOWN)
     return "shown without it" if missing else "SILENT DIFFERENCE"
 
 
-TABLES = ("curves", "inputs", "scores")
+SHOWN = (CONFIG, RESULT, METRICS, CURVES, INPUTS, SCORES)
 
 
 def print_table(table: Table) -> None:

@@ -276,9 +276,11 @@ def log_run(
         DamagedError: If the lines of a run that goes on cannot be trusted.
 
     Example:
+        >>> import tempfile
         >>> from torchapl import APL, log_run
         >>> model = nn.Sequential(nn.Linear(2, 8), APL(8, init="leaky"))
-        >>> with log_run("runs/mine/0", model, name="mine") as run:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with log_run(folder, model, name="mine") as run:
         ...     for epoch in range(3):
         ...         line = run.epoch(train_loss=1 / (epoch + 1))
         >>> line["epoch"], line["curves"]["1"]["left_slope_mean"]
