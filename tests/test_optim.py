@@ -62,7 +62,7 @@ def test_frozen_parameters_are_left_out() -> None:
 
 
 def test_shared_units_count_once() -> None:
-    unit = APL(4)
+    unit = APL(4, init="leaky")
     model = nn.Sequential(nn.Linear(4, 4), unit, nn.Linear(4, 4), unit)
     assert len(list(curve_parameters(model))) == 2
     tied = APL(4)
@@ -115,7 +115,7 @@ def test_a_model_without_units_has_no_penalty() -> None:
 
 
 def test_parametrized_curves() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), APL(8, 1))
+    model = nn.Sequential(nn.Linear(4, 8), APL(8, 1, init="leaky"))
     torch.nn.utils.parametrize.register_parametrization(model[1], "slope", nn.Tanh())
     weights, curves = parameter_groups(model, lr=0.1)
     assert len(weights["params"]) == len(curves["params"]) == 2

@@ -102,7 +102,7 @@ def silu_(slope: Tensor, offset: Tensor) -> None:
         >>> slope, offset = torch.empty(8, 3), torch.empty(8, 3)
         >>> silu_(slope, offset)
         >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
-        tensor([[-0.2721, -0.0061,  1.7582]])
+        tensor([[-0.2563, -0.0114,  1.7725]])
     """
     _fill_(slope, offset, *_near_silu(len(slope)))
 
@@ -115,7 +115,7 @@ def _near_silu(hinges: int) -> tuple[Tensor, Tensor]:
     # One hinge takes back the kink of max(0, x), and two lead into the tails. The others stand on
     # both sides of 0, the denser the more SiLU bends.
     density = (gate * (1 - gate) * (2 + x * (1 - 2 * gate))).abs() ** 0.6 * (x.abs() < _TAIL)
-    offset = [0.0, _TAIL, -_TAIL][:hinges]
+    offset = [0.0, *[_TAIL, -_TAIL][: max(0, hinges - 3)]]
     rest = hinges - len(offset)
     for side, count in ((x > 0, rest - rest // 2), (x < 0, rest // 2)):
         place = (density * side).cumsum(0)
@@ -183,7 +183,7 @@ def align_(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, int]:
         How many hinges were moved, by the name of the layer.
 
     Example:
-        >>> net = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3))
+        >>> net = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3, init="leaky"))
         >>> align_(net, [torch.randn(64, 4)])
         {'1': 16}
     """

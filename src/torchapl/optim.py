@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypedDict, TypeVar, get_args
+from typing import Literal, TypedDict, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from torchapl.form import whole
 from torchapl.modules import APL, inner_unit
-from torchapl.segments import UNIT
+from torchapl.segments import segment_settings
 from torchapl.watch import named_units
 
 
@@ -67,8 +67,7 @@ def parameter_groups(
     rate = lr if curve_lr is None else curve_lr
     groups = [
         _group(weights, lr, weight_decay=weight_decay),
-        # The optimiser's own decay would act on segments that it takes for slopes.
-        _group(slopes, rate, weight_decay=0.0, segment_unit=UNIT, slope_decay=curve_decay),
+        _group(slopes, rate, **segment_settings(curve_decay)),
         _group(_without(curves, slopes), rate, weight_decay=curve_decay),
     ]
     return [group for group in groups if group["params"]]
@@ -78,7 +77,7 @@ def curve_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield every slope and offset of the model once.
 
     Example:
-        >>> sum(p.numel() for p in curve_parameters(nn.Sequential(APL(8), nn.Linear(8, 2))))
+        >>> sum(p.numel() for p in curve_parameters(nn.Sequential(APL(8, 2), nn.Linear(8, 2))))
         32
     """
     seen: set[int] = set()
@@ -96,7 +95,7 @@ def l2_penalty(model: nn.Module, factor: float = 1e-3) -> Tensor:
     To be added to the loss where the optimiser's own decay (``curve_decay``) is not used.
 
     Example:
-        >>> model = APL(3, num_hinges=1)
+        >>> model = APL(3, num_hinges=1, init="leaky")
         >>> print(f"{l2_penalty(model, factor=1.0).item():.5f}")  # 3 * 0.25 ** 2 / 2
         0.09375
     """
@@ -110,7 +109,7 @@ def slope_penalty(model: nn.Module) -> Tensor:
     Added to the loss with a factor it favours curves with few bends: many slopes become nearly 0.
 
     Example:
-        >>> model = APL(3, num_hinges=1)
+        >>> model = APL(3, num_hinges=1, init="leaky")
         >>> print(f"{slope_penalty(model).item():.2f}")  # 3 * 0.25
         0.75
     """
@@ -129,7 +128,7 @@ def _group(
 ) -> ParameterGroup:
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     rate = {} if lr is None else {"lr": lr}
-    return ParameterGroup(params=trainable, **rate, **settings)  # type: ignore[typeddict-item]  # mypy does not see through **
+    return cast("ParameterGroup", {"params": trainable, **rate, **settings})
 
 
 def _without(

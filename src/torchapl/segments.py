@@ -39,6 +39,20 @@ UNIT_KEY, DECAY_KEY = "segment_unit", "slope_decay"
 UNIT = 0.3
 
 
+def segment_settings(decay: float) -> dict[str, float]:
+    """Return what marks a group of an optimiser as slopes that move by segments.
+
+    Args:
+        decay: Of the slopes. The optimiser's own decay would take them for segments, so it is 0,
+            and that of the slopes goes into their gradient.
+
+    Example:
+        >>> segment_settings(decay=0.001)
+        {'segment_unit': 0.3, 'slope_decay': 0.001, 'weight_decay': 0.0}
+    """
+    return {UNIT_KEY: UNIT, DECAY_KEY: decay, "weight_decay": 0.0}
+
+
 class _Visit(NamedTuple):
     """A parameter as it was before the step."""
 

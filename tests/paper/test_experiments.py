@@ -7,7 +7,9 @@ import pytest
 from torchapl.paper.config import differences
 from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Key, estimate, get, scaled
 from torchapl.paper.experiments.published import TABLE1
+from torchapl.paper.experiments.rivals import RIVALS
 from torchapl.paper.nets import NETWORKS
+from torchapl.paper.schedule import learning_rate, momentum
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -116,3 +118,76 @@ def test_unknown_names_are_explained() -> None:
         get("cifar10-cnn-rleu")
     with pytest.raises(ValueError, match="unknown scale 'tiny', there are paper, lab, smoke"):
         scaled(get("cifar10-cnn-relu"), "tiny")
+
+
+def test_every_rival_says_where_its_recipe_comes_from() -> None:
+    for network, recipes in RIVALS.items():
+        for column, recipe in recipes.items():
+            experiment = get(f"{column}-{network}")
+            assert experiment.net == recipe.net
+            assert len(experiment.provenance) > 60
+            assert (experiment.data.name, experiment.data.augment) == (
+                column.removesuffix("-aug"),
+                column.endswith("-aug"),
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "momenta"),
+    [
+        # By epoch of 391 iterations.
+        (
+            "cifar10-maxout",
+            {0: 0.17, 250: 0.08585, 500: 0.0017, 784: 0.0017},
+            {125: 0.55, 300: 0.6},
+        ),
+        ("cifar10-aug-maxout", {500: 0.0017}, {0: 0.5, 250: 0.65}),
+        ("cifar10-nin-lin", {199: 0.1, 200: 0.01, 230: 0.001, 259: 0.001}, {0: 0.9}),
+        ("cifar100-nin-lin", {199: 0.02, 200: 0.002}, {0: 0.9}),
+        # 0.05 * 3 at first, at least 0.05 * 0.05.
+        ("cifar10-channel-out", {0: 0.15, 10: 0.15 * 0.94**10, 399: 0.0025}, {200: 0.5}),
+    ],
+)
+def test_rates_of_the_rivals(name: str, rates: dict[int, float], momenta: dict[int, float]) -> None:
+    optim = get(name).optim
+    for epoch, rate in rates.items():
+        assert learning_rate(optim, epoch * 391, 10**9) == pytest.approx(rate)
+    for epoch, value in momenta.items():
+        assert momentum(optim, epoch * 391) == pytest.approx(value)
+
+
+def test_phases_of_deep_supervision() -> None:
+    experiment = get("cifar10-nin-dsn")
+    assert (experiment.epochs, experiment.batch_size) == (400, 100)
+    steps = {0: 0.025, 149_999: 0.025, 150_000: 0.00125, 170_000: 1e-4, 199_999: 1e-4}
+    for step, rate in steps.items():
+        assert learning_rate(experiment.optim, step, 200_000) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "batch_size", "decay", "preprocessing", "padding"),
+    [
+        ("cifar10-maxout", 785, 128, 0.0, "gcn-zca", 4),
+        ("cifar10-aug-maxout", 474, 128, 0.0, "gcn-zca", 8),
+        ("cifar10-probout", 785, 128, 0.0, "gcn-zca", 4),
+        ("cifar10-nin-lin", 260, 128, 1e-4, "gcn-zca", 4),
+        ("cifar100-nin-lin", 260, 128, 5e-4, "gcn-zca", 4),
+        ("cifar10-nin-dsn", 400, 100, 5e-4, "gcn", 4),
+        ("cifar10-channel-out", 400, 128, 0.0, "gcn-zca", 4),
+        ("cifar10-dropout-cnn", 300, 128, 0.0, "gcn-zca", 4),
+    ],
+)
+def test_recipes_of_the_rivals(
+    name: str, epochs: int, batch_size: int, decay: float, preprocessing: str, padding: int
+) -> None:
+    experiment = get(name)
+    assert (experiment.epochs, experiment.batch_size) == (epochs, batch_size)
+    assert experiment.optim.weight_decay == decay
+    assert experiment.optim.kind == "caffe-sgd"
+    assert (experiment.data.preprocessing, experiment.data.padding) == (preprocessing, padding)
+
+
+def test_stored_results_at_lab_scale_still_count() -> None:
+    """New settings have defaults, and networks that were not run may have new names."""
+    for name in ("cifar10-maxout", "cifar100-maxout"):
+        assert scaled(get(name), "lab").net == "maxout"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from torchapl.optim import Steps
 from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
 
-Preprocessing = Literal["mean-image", "standard", "gcn-zca", "physics"]
-Schedule = Literal["list", "exponential", "one-cycle", "cosine", "constant"]
+Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
+Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
 # Part of the training rows that is held out while something is chosen by them.
 VALIDATION_SHARE = 0.1
+# Sixteen times the paper's widths is what no machine has memory for.
+_WIDEST = 16.0
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -28,6 +32,8 @@ class Data:
     name: str = "cifar10"
     preprocessing: Preprocessing = "mean-image"
     augment: bool = False
+    # Pixels around an image that is cropped at random.
+    padding: int = 4
     # Rows of the training set held out, the same for every seed: a number of them, or below 1 a
     # share of those that there are.
     validation: float = 0
@@ -55,20 +61,34 @@ class Optim:
     factors: tuple[tuple[int, float], ...] = ()
     # Schedule "exponential": lr is multiplied by this at every iteration.
     step_factor: float = 1.0
+    # Schedule "linear": iterations in which lr falls to its floor; "inverse": to its half.
+    fall_steps: int = 0
+    # Schedules "linear" and "exponential": the share of lr below which it does not fall.
+    floor: float = 0.0
     # Schedules "one-cycle" and "cosine": share of all iterations in which lr rises to the full one.
     warmup: float = 0.0
     momentum: float = 0.9
-    # The momentum rises from here to its full value with time constant momentum_ramp.
+    # The momentum rises from here to its full value, with time constant momentum_ramp or, linearly,
+    # within momentum_ramp iterations.
     momentum_start: float | None = None
     momentum_ramp: float = 10_000.0
+    momentum_rise: Literal["exponential", "linear"] = "exponential"
     weight_decay: float = 0.0
     # Of slopes and offsets; their learning rate is lr * curve_lr.
     curve_decay: float = 1e-3
     curve_lr: float = 1.0
+    # How slopes move: each by itself, as the authors' did, or see torchapl.segments.
+    curve_steps: Steps = "slopes"
 
     def __post_init__(self) -> None:
-        if not self.momentum_ramp > 0:
-            raise ValueError(f"momentum_ramp must be positive, got {self.momentum_ramp}")
+        for name in ("lr", "step_factor", "momentum_ramp"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("weight_decay", "curve_decay", "curve_lr"):
+            _check_range(self, name, 0.0, math.inf)
+        for name in ("warmup", "momentum", "momentum_start"):
+            if getattr(self, name) is not None:
+                _check_range(self, name, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -126,6 +146,20 @@ class Experiment:
         for name in ("epochs", "batch_size", "test_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_range(self, "dropout", 0.0, 1.0)
+        if not 0 < self.width <= _WIDEST:
+            raise ValueError(
+                f"width must be a factor of the published width, above 0 and at most {_WIDEST:g}, "
+                f"got {self.width:g}"
+            )
+
+
+def _check_range(value: object, name: str, low: float, high: float) -> None:
+    number = getattr(value, name)
+    # NaN is in no range, and infinity no setting.
+    if not low <= number <= high or math.isinf(number):
+        fits = f"between {low:g} and {high:g}" if high < math.inf else f"{low:g} or more"
+        raise ValueError(f"{name} must be {fits}, got {number:g}")
 
 
 # What a run's numbers do not depend on; not to be overridden either.

@@ -62,7 +62,7 @@ def test_images(tiny: Tiny, tiny_root: Path) -> None:
     assert torch.equal(labels.sort()[0], torch.from_numpy(tiny.labels[:34]).sort()[0])
 
 
-@pytest.mark.parametrize("preprocessing", ["mean-image", "standard", "gcn-zca"])
+@pytest.mark.parametrize("preprocessing", ["mean-image", "standard", "gcn", "gcn-zca"])
 @pytest.mark.parametrize("augment", [False, True])
 def test_every_preprocessing(
     preprocessing: str, augment: bool, monkeypatch: pytest.MonkeyPatch
@@ -77,8 +77,21 @@ def test_every_preprocessing(
     assert train.shape == (1900, 3, 8, 8)
     assert train.dtype == test.dtype == torch.float32
     assert train.isfinite().all()
+    if preprocessing == "gcn" and not augment:
+        lengths = train.flatten(1).norm(dim=1)
+        torch.testing.assert_close(lengths, torch.full((1900,), 55.0))
     if preprocessing == "standard" and not augment:
         torch.testing.assert_close(train.std(), torch.tensor(1.0), atol=1e-3, rtol=0)
+
+
+def test_padding_decides_where_crops_may_lie() -> None:
+    borders = []
+    for padding in (2, 8):
+        data = opened("toy-images", preprocessing="standard", augment=True, padding=padding)
+        images, _ = everything(data.train)
+        empty = (images == 0).all(1).all(-1)
+        borders.append(int(empty.sum(1).max()))
+    assert borders == [2, 8]
 
 
 def small_images(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -201,7 +214,7 @@ def test_a_share_of_the_rows_that_are_there_is_held_out() -> None:
         (
             "toy-images",
             {"preprocessing": "physics"},
-            "must be one of mean-image, standard, gcn-zca",
+            "must be one of mean-image, standard, gcn, gcn-zca",
         ),
         ("toy-events", {"preprocessing": "mean-image"}, "must be one of physics, standard"),
         ("toy-events", {"augment": True}, "augment is for images"),

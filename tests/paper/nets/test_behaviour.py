@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torchapl.paper.activations import Activation
 from torchapl.paper.nets import NETWORKS, Net, build
 from torchapl.paper.nets.base import average_predictions
+from torchapl.paper.rivals import squared_hinge
 
-OWN_UNITS = ("maxout", "channel-out", "probout", "dasnet")
+OWN_UNITS = ("maxout", "channel-out", "channel-out-100", "probout", "dasnet")
 
 
 def small(name, activation="relu", shape=(3, 12, 12), classes=4, width=0.03):
@@ -62,7 +63,7 @@ def test_networks_with_units_of_their_own_refuse_another_activation(name):
 def train(net, images, labels, steps, lr):
     groups = [
         {"params": [parameter], "lr": lr * factor}
-        for parameter, factor, _, _ in net.parameter_multipliers()
+        for parameter, factor, *_ in net.parameter_multipliers()
     ]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     for step in range(steps):
@@ -99,7 +100,7 @@ def test_every_network_learns_a_batch_by_heart(name):
     optimizer = torch.optim.Adam([entry.parameter for entry in net.parameter_multipliers()], 0.005)
     losses = []
     for step in range(30):
-        loss = F.cross_entropy(net(images), labels)
+        loss = net.summed_loss(net(images), labels) / len(labels)
         optimizer.zero_grad()
         (loss + net.extra_loss(labels, step / 30)).backward()
         optimizer.step()
@@ -170,7 +171,7 @@ def test_autocast(name):
 def test_build_suggests_the_nearest_name():
     with pytest.raises(ValueError, match=r"'cifar_cnn', did you mean 'cifar-cnn' or"):
         small("cifar_cnn")
-    with pytest.raises(ValueError, match="there are cifar-cnn"):
+    with pytest.raises(ValueError, match="there are channel-out"):
         small("zzz")
 
 
@@ -195,7 +196,7 @@ def test_average_predictions_survive_extreme_logits():
     torch.testing.assert_close(average_predictions(single), torch.zeros(1, 1))
 
 
-@pytest.mark.parametrize("name", ["maxout", "channel-out", "probout", "dasnet", "dropout-cnn"])
+@pytest.mark.parametrize("name", ["maxout", "probout", "dasnet", "dropout-cnn"])
 def test_max_norms_hold_after_a_step(name):
     net = small(name)
     bounds = {"conv1": 0.9, "conv2": 1.9365, "conv3": 1.9365, "fc4": 1.9, "fc5": 1.9365}
@@ -214,6 +215,25 @@ def test_max_norms_hold_after_a_step(name):
         assert net.layers.get_submodule(layer).bias.abs().max() >= 1e4
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("channel-out", (0.9, 5.9, 5.9, 5.9, 5.9)), ("channel-out-100", (1.0, 5.9, 5.9, 9.9, 9.9))],
+)
+def test_channel_out_shrinks_whole_layers(name, bounds):
+    net = small(name)
+    layers = [m for m in net.layers if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.mul_(1000).flatten()[0] = 1e4
+            layer.bias.fill_(1.0)
+    before = [layer.weight.clone() for layer in layers]
+    net.after_step()
+    for layer, old, bound in zip(layers, before, bounds, strict=True):
+        factor = bound / old.flatten(1).norm(dim=1).max()
+        torch.testing.assert_close(layer.weight, old * factor)
+        torch.testing.assert_close(layer.bias, torch.ones_like(layer.bias) * factor)
+
+
 def test_probout_averages_probabilities_of_stochastic_passes():
     net = small("probout", shape=(3, 16, 16)).eval()
     with torch.no_grad():
@@ -228,20 +248,44 @@ def test_probout_averages_probabilities_of_stochastic_passes():
     torch.testing.assert_close(predicted.exp(), passes.mean(dim=0))
 
 
-def test_companion_losses_fade():
+def test_companions_are_dropped_after_the_first_quarter():
     net = small("nin-dsn", shape=(3, 16, 16))
     images, labels = torch.randn(2, 3, 16, 16), torch.tensor([0, 1])
     losses = []
-    for progress in (0.0, 0.5, 1.0):
+    for progress in (0.0, 0.249, 0.25, 1.0):
         torch.manual_seed(0)
         net(images)
         losses.append(net.extra_loss(labels, progress).item())
     assert losses[0] > 0
-    assert losses[1] == pytest.approx(losses[0] / 2)
-    assert losses[2] == 0
+    assert losses == pytest.approx([losses[0], losses[0], 0.0, 0.0])
     with pytest.raises(ValueError, match="needs a forward"):
         net.extra_loss(labels, 0.0)
     net.eval()
     net(images)
     with pytest.raises(ValueError, match="needs a forward"):
         net.extra_loss(labels, 0.0)
+
+
+def test_companions_see_maps_before_the_activation():
+    net = small("nin-dsn", shape=(3, 16, 16))
+    images, labels = torch.randn(2, 3, 16, 16), torch.tensor([0, 1])
+    seen = {}
+    for name in ("conv11", "conv21", "conv31"):
+        layer = net.layers.get_submodule(name)
+        layer.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
+    net(images)
+    expected = sum(
+        squared_hinge(head(map.flatten(1)), labels)
+        for head, map in zip(net.companions.heads, seen.values(), strict=True)
+    )
+    torch.testing.assert_close(net.extra_loss(labels, 0.0), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("nin-dsn", squared_hinge), ("nin-dsn-100", F.cross_entropy), ("nin", F.cross_entropy)],
+)
+def test_networks_bring_their_loss(name, loss):
+    net = small(name)
+    logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 3])
+    torch.testing.assert_close(net.summed_loss(logits, labels), 5 * loss(logits, labels))

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from torchapl.paper.data import sets
+from torchapl.paper.data.augment import PADDING
 from torchapl.paper.data.batches import Bundle, Slicing
 from torchapl.paper.data.catalogue import DATA_SETS
 from torchapl.paper.data.content import EventData, ImageData
@@ -16,7 +17,7 @@ from torchapl.paper.data.files import DataError, default_root
 from torchapl.paper.data.images import ImageBatches
 from torchapl.paper.data.preprocess import check_image_preprocessing, mean_image, per_channel
 from torchapl.paper.data.standardise import check_event_preprocessing, fit
-from torchapl.paper.data.whiten import whitened
+from torchapl.paper.data.whiten import contrast_normalised, whitened
 
 __all__ = ["open_data", "sets"]
 
@@ -35,6 +36,7 @@ def open_data(
     rank: int = 0,
     world_size: int = 1,
     channels_last: bool = False,
+    padding: int = PADDING,
 ) -> Bundle:
     """Open a data set for training and evaluation.
 
@@ -45,9 +47,9 @@ def open_data(
         batch_size: Rows of a global batch.
         seed: Fixes the order and the augmentation of every epoch. No split depends on it.
         preprocessing: Images: ``"mean-image"`` (the paper's), ``"standard"`` (per channel),
-            ``"gcn-zca"``. Events: ``"physics"``, ``"standard"``. Always fitted on the training
-            rows that remain.
-        augment: Images only: zero-pad 4 pixels, crop and mirror at random.
+            ``"gcn"`` (normalised contrast), ``"gcn-zca"`` (whitened too). Events: ``"physics"``,
+            ``"standard"``. Always fitted on the training rows that remain.
+        augment: Images only: zero-pad, crop and mirror at random.
         validation: Training rows to hold out: the last ones of the official training set. Below 1
             it is their share of the rows that are there, of at most ``limit``.
         limit: Use only the first so many of the remaining training rows.
@@ -56,6 +58,7 @@ def open_data(
         world_size: processes. Each gets its part of every global batch of every split, all parts
             together are the batch.
         channels_last: Memory format of image batches.
+        padding: Pixels on every side of an image that is cropped at random; the paper's 4.
 
     Example:
         >>> data = open_data("toy-images", batch_size=100, seed=0, preprocessing="mean-image")
@@ -77,7 +80,7 @@ def open_data(
     content = data.load(request.root)
     if isinstance(content, ImageData):
         check_image_preprocessing(preprocessing)
-        return _open_images(content, request, augment, channels_last)
+        return _open_images(content, request, augment, channels_last, padding)
     if augment:
         raise ValueError(f"augment is for images, {name!r} holds events")
     check_event_preprocessing(preprocessing)
@@ -116,7 +119,9 @@ def split_rows(available: int, validation: float, limit: int | None) -> tuple[in
     return (rest if limit is None else min(limit, rest)), int(validation)
 
 
-def _open_images(data: ImageData, request: _Request, augment: bool, channels_last: bool) -> Bundle:
+def _open_images(
+    data: ImageData, request: _Request, augment: bool, channels_last: bool, padding: int
+) -> Bundle:
     slicing = request.slicing
     available = len(data.train.images)
     rows, validation = split_rows(available, request.validation, request.limit)
@@ -132,6 +137,8 @@ def _open_images(data: ImageData, request: _Request, augment: bool, channels_las
         cache = None if data.checksum is None else request.root
         tensors = whitened([images for images, _ in splits], f"{data.checksum}-{rows}", cache)
         splits = [(images, labels) for images, (_, labels) in zip(tensors, splits, strict=True)]
+    elif request.preprocessing == "gcn":
+        splits = [(contrast_normalised(images), labels) for images, labels in splits]
     else:
         fit_affine = mean_image if request.preprocessing == "mean-image" else per_channel
         fitted = fit_affine(splits[0][0]).to(request.device)
@@ -144,6 +151,7 @@ def _open_images(data: ImageData, request: _Request, augment: bool, channels_las
             seed=request.seed if number == 0 else None,
             augment=augment and number == 0,
             channels_last=channels_last,
+            padding=padding,
         )
         for number, (images, labels) in enumerate(splits)
     )

@@ -10,14 +10,16 @@ Example:
 from __future__ import annotations
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network, ParameterMultiplier, Plain
+from torchapl.paper.nets.base import NETWORKS, Net, Network, Plain
+from torchapl.paper.nets.channel_out import ChannelOutNet
 from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
 from torchapl.paper.nets.deep_supervision import DeeplySupervisedNIN
 from torchapl.paper.nets.dropout_cnn import DropoutCNN
 from torchapl.paper.nets.higgs_dnn import HiggsDNN
-from torchapl.paper.nets.maxout import ChannelOutNet, MaxoutNet, ProboutNet
+from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.nets.nin import NIN
+from torchapl.paper.nets.probout import ProboutNet
 from torchapl.paper.nets.resnet import ResNet
 
 __all__ = [
@@ -32,7 +34,6 @@ __all__ = [
     "MaxoutNet",
     "Net",
     "Network",
-    "ParameterMultiplier",
     "ProboutNet",
     "ResNet",
     "build",

@@ -5,32 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchapl import APL
 from torchapl.paper.activations import ACTIVATIONS
 from torchapl.paper.catalogue import Catalogue
-
-ParameterKind = Literal["weight", "bias", "curve"]
-
-
-class ParameterMultiplier(NamedTuple):
-    """Factors of a parameter's learning rate and decay.
-
-    They apply to the optimiser's rates for its kind: curves have a decay of their own, 0.001 in
-    every network of the paper (the authors' NIN files say 10 times the 0.0001 of the weights).
-    """
-
-    parameter: nn.Parameter
-    lr: float
-    decay: float
-    kind: ParameterKind
+from torchapl.paper.optim import ParameterMultiplier
+from torchapl.paper.rivals import cross_entropy
 
 
 class Net(nn.Module):
-    """A network with the four things a training loop may need beyond ``forward``.
+    """A network with the five things a training loop may need beyond ``forward``.
 
     ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
     cross-entropy.
@@ -62,13 +49,23 @@ class Net(nn.Module):
         for activation in ACTIVATIONS.entries.values():
             if activation.curves is not None and isinstance(module, activation.curves):
                 decay = 1.0 if activation.curves_decay else 0.0
-                return ParameterMultiplier(parameter, 1.0, decay, "curve")
+                is_slope = isinstance(module, APL) and name == "slope"
+                return ParameterMultiplier(parameter, 1.0, decay, "curve", is_slope=is_slope)
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
 
     def after_step(self) -> None:
         """Restore what must hold after every step of the optimiser (max-norm constraints)."""
+
+    def summed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the rows' losses: cross-entropy, unless a network has another.
+
+        Args:
+            logits: What ``forward`` or ``predict`` returned.
+            targets: Class indices, or 0 and 1 for a single logit.
+        """
+        return cross_entropy(logits, targets, "sum")
 
     def extra_loss(self, targets: Tensor, progress: float) -> Tensor:
         """Return what is added to the loss of the last ``forward`` (companion losses).

@@ -59,9 +59,9 @@ class DropoutCNN(Net):
 
     def after_step(self) -> None:
         """Shorten every filter that has become longer than 4."""
-        for parameter, _, _, kind in self.parameter_multipliers():
-            if kind == "weight":
-                max_norm_(parameter, _MAX_NORM)
+        for entry in self.parameter_multipliers():
+            if entry.kind == "weight":
+                max_norm_(entry.parameter, _MAX_NORM)
 
 
 NETWORKS.register(
