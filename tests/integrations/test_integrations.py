@@ -16,7 +16,7 @@ def network() -> nn.Sequential:
     model = nn.Sequential(
         nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Hardtanh(), nn.Linear(8, 1)
     )
-    swapped = swap_activations(model, torch.randn(16, 4))
+    swapped = swap_activations(model, torch.randn(16, 4), num_hinges=2)
     assert isinstance(swapped, nn.Sequential)
     return swapped
 

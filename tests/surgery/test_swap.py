@@ -43,7 +43,7 @@ def test_every_call_site_gets_its_units(model: zoo.Model) -> None:
     for swap in report.swaps:
         unit = result.get_submodule(swap.name)
         curve = unit if isinstance(unit, APL) else unit.unit
-        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 2)
+        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 8)
         for alias in swap.aliases:
             assert result.get_submodule(alias) is unit
 
@@ -252,7 +252,9 @@ def test_second_swap_adds_to_the_first() -> None:
 
     net, x = Two(), torch.randn(64, 5)
     before = net(x)
-    net = swap_activations(net, x, match=lambda name, module: isinstance(module, nn.ReLU))
+    net = swap_activations(
+        net, x, num_hinges=2, match=lambda name, module: isinstance(module, nn.ReLU)
+    )
     assert [left.kind for left in describe(net).left] == ["Tanh"]
     net = swap_activations(net, x, num_hinges=8)
     assert [(s.kind, s.num_hinges) for s in describe(net).swaps] == [("ReLU", 2), ("Tanh", 8)]

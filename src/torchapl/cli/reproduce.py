@@ -191,5 +191,9 @@ def print_tables(
     show = render.markdown if args.markdown else render.text
     for table in tables:
         for metric, part in render.by_metric(summaries[table.name]).items():
-            print(f"\n{table.name}: {table.title}, {metric.title} ({sweep.scale} scale)\n")
-            print(show(table, part, args.baseline))
+            # What nothing was measured of is no part of the table.
+            if any(summary.n or summary.failed for summary in part):
+                print(f"\n{table.name}: {table.title}, {metric.title} ({sweep.scale} scale)\n")
+                print(show(table, part, args.baseline))
+        if not any(summary.n or summary.failed for summary in summaries[table.name]):
+            print(f"\n{table.name}: no runs yet")

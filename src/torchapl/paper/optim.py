@@ -10,6 +10,7 @@ from torch import nn
 
 from torchapl.paper.config import Optim
 from torchapl.paper.schedule import learning_rate, momentum
+from torchapl.segments import segment_settings
 
 ParameterKind = Literal["weight", "bias", "curve"]
 # By how much a rate of its own has fallen when the part t of a training is over.
@@ -29,6 +30,7 @@ class ParameterMultiplier(NamedTuple):
         kind: Of the parameter.
         lr_fall: The learning rate also falls as ``(1 + lr_fall * t) ** -0.75``, with t the part of
             the training that is over, as that of the companions of Lee et al. (2014).
+        is_slope: Whether it holds the slopes of hinges, which may move by segments.
     """
 
     parameter: nn.Parameter
@@ -36,6 +38,7 @@ class ParameterMultiplier(NamedTuple):
     decay: float = 1.0
     kind: ParameterKind = "weight"
     lr_fall: float = 0.0
+    is_slope: bool = False
 
 
 class CaffeSGD(torch.optim.SGD):
@@ -94,23 +97,24 @@ def build_optimizer(
         >>> [(group["lr_factor"], group["weight_decay"]) for group in optimizer.param_groups]
         [(1.0, 0.0001), (2.0, 0.0)]
     """
-    grouped: dict[tuple[float, float, float], list[nn.Parameter]] = {}
-    for parameter, lr_factor, decay_factor, kind, lr_fall in multipliers:
+    grouped: dict[tuple[float, float, float, bool], list[nn.Parameter]] = {}
+    for parameter, lr_factor, decay_factor, kind, lr_fall, is_slope in multipliers:
         if parameter.requires_grad:
             rate, fall = (1.0, 0.0) if optim.kind == "adamw" else (lr_factor, lr_fall)
             if kind == "curve":
                 rate *= optim.curve_lr
             decay = decay_factor * (optim.curve_decay if kind == "curve" else optim.weight_decay)
-            grouped.setdefault((rate, decay, fall), []).append(parameter)
+            by_segments = is_slope and optim.curve_steps == "segments"
+            grouped.setdefault((rate, decay, fall, by_segments), []).append(parameter)
     groups: list[dict[str, Any]] = [
         {
             "params": parameters,
             "lr_factor": rate,
             "lr_fall": fall,
             "lr": optim.lr * rate,
-            "weight_decay": decay,
+            **({"weight_decay": decay} if not by_segments else segment_settings(decay)),
         }
-        for (rate, decay, fall), parameters in grouped.items()
+        for (rate, decay, fall, by_segments), parameters in grouped.items()
         if rate > 0
     ]
     if optim.kind == "adamw":

@@ -26,7 +26,7 @@ def swap_activations(
     model: nn.Module,
     example_inputs: Inputs,
     *,
-    num_hinges: int = 2,
+    num_hinges: int = 8,
     per: Sharing = "channel",
     match: Match = is_activation,
     unit_dim: UnitDim | None = None,

@@ -120,7 +120,7 @@ def test_scripts_share_no_names(page: Page, tmp_path: Path) -> None:
 
 def test_learning_controls(page: Page) -> None:
     lines = "#learning-chart .scatterlayer .trace"
-    page.select_option("#data", "atlas")
+    page.select_option("#data", "atlas-higgs-embedded")
     page.select_option("#metric", "test_auc")
     # One line for each setting: both seeds agree, so there are no bands.
     assert page.locator(lines).count() == 2

@@ -164,7 +164,8 @@ def _open_events(data: EventData, request: _Request) -> Bundle:
     rows, validation = split_rows(available, request.validation, request.limit)
     statistics = data.source.statistics(0, rows)
     request.slicing.check_training(rows)
-    if (statistics.minimum[len(features)], statistics.maximum[len(features)]) != (0.0, 1.0):
+    label = len(features)
+    if data.classes == 1 and (statistics.minimum[label], statistics.maximum[label]) != (0, 1):
         raise DataError(
             f"the first {rows} rows of {request.name} are of one class only; they must be mixed"
         )
@@ -179,6 +180,7 @@ def _open_events(data: EventData, request: _Request) -> Bundle:
             standardiser,
             order,
             request.device,
+            classes=data.classes,
         )
         for first, number, order in (
             (0, rows, request.seed),
@@ -186,4 +188,4 @@ def _open_events(data: EventData, request: _Request) -> Bundle:
             (available, data.test_rows, None),
         )
     )
-    return Bundle(train, held if validation else None, tested, (len(features),), 1)
+    return Bundle(train, held if validation else None, tested, (len(features),), data.classes)

@@ -35,13 +35,14 @@ class ImageData:
 
 @dataclass(frozen=True)
 class EventData:
-    """A table whose columns are features, then a label of 0 or 1, then what networks do not see.
+    """A table whose columns are features, then the class, then what networks do not see.
 
     Attributes:
         source: Holds the rows, those for training first, the test set at the end.
         features: Names of the first columns.
         columns: Number of all columns.
         missing: Whether NaN stands for a value that does not exist.
+        classes: 1 if the class is 0 or 1, with one logit; otherwise the number of classes.
     """
 
     source: Rows
@@ -50,11 +51,19 @@ class EventData:
     training_rows: int
     test_rows: int
     missing: bool = False
+    classes: int = 1
 
     @classmethod
     def of_table(
-        cls, table: Table, features: tuple[str, ...], test_rows: int, *, missing: bool = False
+        cls,
+        table: Table,
+        features: tuple[str, ...],
+        test_rows: int,
+        *,
+        missing: bool = False,
+        classes: int = 1,
     ) -> EventData:
         """Return the data of a table in memory, whose last ``test_rows`` rows are the test set."""
         training = len(table) - test_rows
-        return cls(ArrayRows(table), features, table.shape[1], training, test_rows, missing)
+        columns = table.shape[1]
+        return cls(ArrayRows(table), features, columns, training, test_rows, missing, classes)

@@ -81,6 +81,7 @@ class EventBatches:
         block_rows: Rows that are read together.
         window_blocks: Blocks that are shuffled together. Three windows of them are in memory: one
             in use, one being built, and what it is built from.
+        classes: More than one makes labels whole numbers.
 
     Example:
         >>> table = np.stack([np.arange(5), np.arange(5) % 2], 1).astype(np.float32)
@@ -100,6 +101,7 @@ class EventBatches:
     device: torch.device | str = "cpu"
     block_rows: int = 2048
     window_blocks: int = 512
+    classes: int = 1
 
     def __len__(self) -> int:
         return self.slicing.steps(self.rows)
@@ -121,6 +123,7 @@ class EventBatches:
                 features, labels = (
                     part.to(self.device) for part in _joined(kept, content, low, high)
                 )
+                labels = labels if self.classes == 1 else labels.long()
                 cuts = [
                     place - group * size
                     for number in range(group, last)

@@ -11,7 +11,7 @@ from torchapl.paper.experiments import solvers
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import TABLE1, TABLE3
 from torchapl.paper.experiments.rivals import RIVALS
-from torchapl.paper.experiments.rows import HINGES, LEAKY25, OTHERS, ActivationRow
+from torchapl.paper.experiments.rows import DEFAULT, HINGES, LEAKY25, OTHERS, ActivationRow
 
 COLUMNS = (("cifar10", False), ("cifar100", False), ("cifar10", True), ("cifar100", True))
 _ROWS_PER_EPOCH = 50_000
@@ -57,6 +57,7 @@ NETWORKS_WITH_ROWS = tuple(_RECIPES)
 OWN_ROWS = (
     *OTHERS,
     LEAKY25,
+    DEFAULT,
     ActivationRow(
         "apl-channel",
         "APL per channel, started as Leaky 0.25",
@@ -68,27 +69,31 @@ OWN_ROWS = (
 )
 
 
-def _activations(network: str, recipe: _Recipe) -> Iterator[tuple[str, Activation, str]]:
-    """Yield the rows of a network: name, activation, provenance."""
+def _activations(network: str, recipe: _Recipe) -> Iterator[tuple[ActivationRow, str]]:
+    """Yield the rows of a network, with their provenance."""
     is_published = network != "resnet"
     for row, text in (
         ("relu", "relu"),
         ("leaky", f"leaky:{recipe.leaky_slope!r}"),
         ("apl", f"apl:{recipe.hinges}"),
     ):
-        yield row, Activation.parse(text), recipe.provenance if is_published else _OWN
-    yield "apl-frozen", Activation.parse(f"apl:{recipe.hinges}:frozen"), _OWN
+        activation = ActivationRow(row, row, Activation.parse(text))
+        yield activation, recipe.provenance if is_published else _OWN
+    frozen = Activation.parse(f"apl:{recipe.hinges}:frozen")
+    yield ActivationRow("apl-frozen", "apl-frozen", frozen), _OWN
     for own in OWN_ROWS:
-        yield own.name, own.activation, _OWN
+        yield own, _OWN
 
 
 def _with_rows() -> Iterator[Experiment]:
     for data, augmented in COLUMNS:
         for network, recipes in _RECIPES.items():
             recipe = recipes[data]
-            for row, activation, provenance in _activations(network, recipe):
-                key = Key(data, augmented, network, row)
-                yield _experiment(key, recipe, activation, provenance)
+            for row, provenance in _activations(network, recipe):
+                key = Key(data, augmented, network, row.name)
+                experiment = _experiment(key, recipe, row.activation, provenance)
+                optim = replace(experiment.optim, curve_steps=row.curve_steps)
+                yield replace(experiment, optim=optim)
 
 
 def _experiment(key: Key, recipe: _Recipe, activation: Activation, provenance: str) -> Experiment:

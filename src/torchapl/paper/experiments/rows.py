@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchapl.optim import Steps
 from torchapl.paper.activations import ACTIVATIONS, BUILT_IN, Activation
 
 
@@ -14,12 +15,21 @@ class ActivationRow:
     name: str
     title: str
     activation: Activation
+    # How slopes move, see Optim.
+    curve_steps: Steps = "slopes"
 
 
 # Every activation that is not the paper's own has a row: to register it is enough.
 _OTHERS = [kind for kind in BUILT_IN if kind not in ("relu", "leaky", "apl")]
 OTHERS = tuple(
     ActivationRow(kind, ACTIVATIONS.get(kind).title, Activation.parse(kind)) for kind in _OTHERS
+)
+# What torchapl does unless told otherwise.
+DEFAULT = ActivationRow(
+    "apl-silu",
+    "APL per channel, the library's default",
+    Activation.parse("apl:8:channel:silu"),
+    curve_steps="segments",
 )
 LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
 

@@ -120,7 +120,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             padding=data.padding,
             limit=recipe.limit,
         ),
-        optim=recipe.optim,
+        optim=replace(recipe.optim, curve_steps=experiment.optim.curve_steps),
         width=recipe.width,
         start="he",
         dropout=experiment.dropout * recipe.dropout,

@@ -140,7 +140,7 @@ _CIFAR = {
 }
 _EVENT_ROWS = (*higgs.PUBLISHED_ROWS, *higgs.OWN_ROWS)
 _EVENTS = {
-    data: _peers(data, False, "dnn", tuple(row.name for row in _EVENT_ROWS), ())
+    data: _peers(data, False, "dnn", tuple(row.name for row in _EVENT_ROWS), ("apl",))
     for data in ("higgs", "atlas")
 }
 _COLUMNS = {

@@ -10,7 +10,7 @@ Example:
 from __future__ import annotations
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
+from torchapl.paper.nets.base import NETWORKS, Net, Network, Plain
 from torchapl.paper.nets.channel_out import ChannelOutNet
 from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
@@ -62,9 +62,8 @@ def build(
     network = NETWORKS.get(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    arguments = (activation, tuple(input_shape), num_classes, width)
-    if depth is None:
-        return network.build(*arguments)
-    if network.depth is None:
+    options = {} if depth is None else {"depth": depth}
+    if depth is not None and network.depth is None:
         raise ValueError(f"{name} has a depth that cannot be changed, got depth={depth}")
-    return network.build(*arguments, depth=depth)
+    module = network.build(activation, tuple(input_shape), num_classes, width, **options)
+    return module if isinstance(module, Net) else Plain(module)

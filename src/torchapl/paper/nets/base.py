@@ -9,6 +9,7 @@ from math import log
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchapl import APL
 from torchapl.paper.activations import ACTIVATIONS
 from torchapl.paper.catalogue import Catalogue
 from torchapl.paper.optim import ParameterMultiplier
@@ -48,7 +49,8 @@ class Net(nn.Module):
         for activation in ACTIVATIONS.entries.values():
             if activation.curves is not None and isinstance(module, activation.curves):
                 decay = 1.0 if activation.curves_decay else 0.0
-                return ParameterMultiplier(parameter, 1.0, decay, "curve")
+                is_slope = isinstance(module, APL) and name == "slope"
+                return ParameterMultiplier(parameter, 1.0, decay, "curve", is_slope=is_slope)
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
@@ -84,6 +86,18 @@ class Net(nn.Module):
         return output
 
 
+class Plain(Net):
+    """Any module with one input, as a network of a training loop."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.module(input)
+        return output
+
+
 @dataclass(frozen=True)
 class Network:
     """A network by name, with what tables, scales and estimates need to know of it.
@@ -93,7 +107,8 @@ class Network:
         title: How tables call it.
         family: Which recipe of a scale it is trained by.
         build: Called with activation, input shape, number of classes and width, and by keyword with
-            a ``depth`` if it has one.
+            a ``depth`` if it has one; returns any module that takes a batch of inputs and returns
+            logits.
         multiply_adds: Of one forward pass at width 1; None where nobody has counted them.
         depth: Its own number of hidden layers, if it can be built with others.
         depths: Those among which a search chooses.
@@ -103,7 +118,7 @@ class Network:
     name: str
     title: str
     family: str
-    build: Callable[..., Net]
+    build: Callable[..., nn.Module]
     multiply_adds: float | None = None
     depth: int | None = None
     depths: tuple[int, ...] = ()

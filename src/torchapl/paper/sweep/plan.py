@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchapl.paper.config import override, override_all
 from torchapl.paper.experiments import Cell, get, scale_named, scaled
-from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.ensemble import averaged
 from torchapl.paper.sweep.jobs import Job, Results, job_of
+from torchapl.runs import RunResult
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Sweep:
         seeds: Runs of every cell; None for as many as the paper made, or more if there are.
         selection_seeds: Runs of every candidate while something is chosen; with 0 nothing is, and
             the experiments' own settings count.
+        rates: Factors of the learning rate to choose from; None for those of the scale.
 
     Example:
         >>> from torchapl.paper.experiments import TABLES
@@ -54,6 +55,7 @@ class Sweep:
     scale: str
     seeds: int | None = None
     selection_seeds: int = 1
+    rates: tuple[float, ...] | None = None
 
     def stages(self, cell: Cell) -> list[Stage]:
         """Return what the validation rows decide, one after the other.
@@ -61,11 +63,12 @@ class Sweep:
         At scales that choose it the learning rate comes first, from the same grid for every row.
         """
         scale = scale_named(self.scale)
+        factors = scale.rates if self.rates is None else self.rates
         stages = []
-        if self.selection_seeds and scale.rates:
+        if self.selection_seeds and factors:
             decider = cell.rate_from or cell.experiment
             own = scaled(get(decider), self.scale).optim.lr
-            rates = tuple(f"optim.lr={own * factor:g}" for factor in scale.rates)
+            rates = tuple(f"optim.lr={own * factor:g}" for factor in factors)
             stages.append(Stage(decider, rates))
         if self.selection_seeds and scale.chooses and cell.choices:
             stages.append(Stage(cell.experiment, cell.choices))
@@ -114,11 +117,10 @@ class Sweep:
     def final_runs(self, cell: Cell, results: Results) -> tuple[list[Choice], dict[int, RunResult]]:
         """Return what was chosen, and the runs that count which have a result, by seed, in order.
 
-        An ensemble counts as one run, of seed 0.
+        What the validation rows have not decided yet is as the experiment has it. An ensemble
+        counts as one run, of seed 0.
         """
-        made, missing = self.choices(cell, results)
-        if missing:
-            return made, {}
+        made, _ = self.choices(cell, results)
         first = self.final_jobs(cell, made)[0]
         if cell.kind == "ensemble":
             job = replace(first, members=cell.members)

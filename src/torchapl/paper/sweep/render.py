@@ -10,8 +10,6 @@ from torchapl.paper.config import Json
 from torchapl.paper.experiments import Metric, Table
 from torchapl.paper.sweep.statistics import Difference, Summary
 
-_EMPTY = "no runs yet"
-
 
 def by_metric(summaries: Sequence[Summary]) -> dict[Metric, list[Summary]]:
     """Return the summaries by what they measure: each is a table of its own."""
@@ -31,12 +29,18 @@ def rows_of(table: Table, summaries: Sequence[Summary]) -> list[tuple[str, ...]]
 
 
 def _lines(table: Table, summaries: Sequence[Summary], baseline: str) -> list[tuple[str, ...]]:
-    """Return header and rows; nothing where there are no rows."""
-    title = ACTIVATIONS.get(baseline).title if baseline in ACTIVATIONS else baseline
-    difference = f"to {title}, 95 %"
+    """Return header and rows."""
+    difference = f"to {row_title(baseline)}, 95 %"
     header = ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
-    rows = rows_of(table, summaries)
-    return [header, *rows] if rows else []
+    lines = [header, *rows_of(table, summaries)]
+    if any(summary.published for summary in summaries):
+        return lines
+    return [line[:-1] for line in lines]
+
+
+def row_title(row: str) -> str:
+    """Return how tables call the row of an activation."""
+    return ACTIVATIONS.get(row).title if row in ACTIVATIONS else row
 
 
 def _describe(summary: Summary) -> tuple[str, ...]:
@@ -85,8 +89,6 @@ def _difference(found: Difference | None, digits: int) -> str:
 def markdown(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table as Markdown."""
     lines = _lines(table, summaries, baseline)
-    if not lines:
-        return _EMPTY
     lines.insert(1, ("---",) * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -94,8 +96,6 @@ def markdown(table: Table, summaries: Sequence[Summary], baseline: str = "relu")
 def text(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table in aligned columns."""
     lines = _lines(table, summaries, baseline)
-    if not lines:
-        return _EMPTY
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
