@@ -278,8 +278,8 @@ def _warn_of_few_steps(experiment: Experiment, steps: int) -> None:
     if made_for is not None and steps < made_for / 2:
         warnings.warn(
             f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run has "
-            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, which may be smaller "
-            "here than the published set): the learning rate ends far from where it should; choose "
-            "epochs and optim.* by --set, or another --scale",
+            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, which may be "
+            "smaller here than the published set): the learning rate ends far from where it "
+            "should; choose epochs and optim.* by --set, or another --scale",
             stacklevel=2,
         )
