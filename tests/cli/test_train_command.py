@@ -110,12 +110,11 @@ def test_signals_end_a_process_in_order(tmp_path: Path, signum: int, code: int) 
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     metrics = tmp_path / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+    while not (metrics.exists() and metrics.read_text()):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signum)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == code
     assert "the same command resumes the run" in errors
     assert list(tmp_path.glob("last-*"))

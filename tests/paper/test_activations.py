@@ -74,7 +74,7 @@ def test_older_configurations_list_the_settings_of_all_kinds():
         ("relu:2", "unknown option '2' in the activation 'relu:2': it has none"),
         ("apl:two", "unknown option 'two' in the activation 'apl:two': choose from a number for"),
         ("apl:2.5", "num_hinges of the activation 'apl:2.5' must be a whole number, got '2.5'"),
-        ("apl:0", "num_hinges must be at least 1"),
+        ("apl:0", "num_hinges must be between 1 and 1000"),
         ("apl:2:chanel", "unknown option 'chanel'.*channel"),
         ("apl:2:unit:channel", "sets its per twice"),
         ("apl:2:bound=x", "bound of the activation 'apl:2:bound=x' must be a number, got 'x'"),

@@ -114,3 +114,25 @@ def test_differences_of_two_activations_and_of_published_ones() -> None:
         "activation.frozen": (False, None),
         "activation.negative_slope": (None, 0.2),
     }
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("dropout=nan", "dropout must be between 0 and 1, got nan"),
+        ("dropout=2", "dropout must be between 0 and 1, got 2"),
+        ("width=1e9", "width must be a factor .* at most 16, got 1e"),
+        ("width=nan", "width must be a factor"),
+        ("optim.weight_decay=-0.1", "weight_decay must be 0 or more, got -0.1"),
+        ("optim.curve_decay=inf", "curve_decay must be 0 or more, got inf"),
+        ("optim.warmup=5", "warmup must be between 0 and 1, got 5"),
+        ("optim.momentum=1.5", "momentum must be between 0 and 1, got 1.5"),
+        ("optim.momentum_start=-1", "momentum_start must be between 0 and 1"),
+        ("optim.lr=0", "lr must be positive, got 0"),
+        ("optim.lr=inf", "lr must be positive, got inf"),
+        ("activation=apl:1000000", "num_hinges must be between 1 and 1000, got 1000000"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_would_fit(assignment: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        override(Experiment("mine", net="nin"), assignment)

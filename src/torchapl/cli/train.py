@@ -13,7 +13,7 @@ from torchapl.cli.progress import duration
 
 if TYPE_CHECKING:
     from torchapl.paper.config import Experiment
-    from torchapl.paper.runs import RunResult
+    from torchapl.runs import RunResult
 
 # Seconds after which a run is warned of.
 _LONG = 86_400.0
@@ -99,8 +99,8 @@ def chosen_experiment(args: argparse.Namespace) -> Experiment:
 
 def run(args: argparse.Namespace) -> int:
     """Train, print the result, and return the exit code."""
-    from torchapl.paper.runs import RunLockedError, run_folder
-    from torchapl.paper.train import InterruptedRunError, train
+    from torchapl.paper.runs import run_folder
+    from torchapl.paper.train import InterruptedRunError, RunLockedError, train
     from torchapl.paper.train.distributed import is_first_process
     from torchapl.paper.train.progress import Silent, on_stderr
 

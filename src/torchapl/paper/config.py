@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
 Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
 # Part of the training rows that is held out while something is chosen by them.
 VALIDATION_SHARE = 0.1
+# Sixteen times the paper's widths is what no machine has memory for.
+_WIDEST = 16.0
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -78,8 +81,14 @@ class Optim:
     curve_steps: Steps = "slopes"
 
     def __post_init__(self) -> None:
-        if not self.momentum_ramp > 0:
-            raise ValueError(f"momentum_ramp must be positive, got {self.momentum_ramp}")
+        for name in ("lr", "step_factor", "momentum_ramp"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("weight_decay", "curve_decay", "curve_lr"):
+            _check_range(self, name, 0.0, math.inf)
+        for name in ("warmup", "momentum", "momentum_start"):
+            if getattr(self, name) is not None:
+                _check_range(self, name, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,8 @@ class Experiment:
     epochs: int = 1
     batch_size: int = 100
     width: float = 1.0
+    # Number of hidden layers; None is the network's own.
+    depth: int | None = None
     # Weights start as the network's authors had them, or by fan-in (He), which short runs need.
     start: Literal["authors", "he"] = "authors"
     # Factor on every dropout rate of the network.
@@ -137,6 +148,20 @@ class Experiment:
         for name in ("epochs", "batch_size", "test_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_range(self, "dropout", 0.0, 1.0)
+        if not 0 < self.width <= _WIDEST:
+            raise ValueError(
+                f"width must be a factor of the published width, above 0 and at most {_WIDEST:g}, "
+                f"got {self.width:g}"
+            )
+
+
+def _check_range(value: object, name: str, low: float, high: float) -> None:
+    number = getattr(value, name)
+    # NaN is in no range, and infinity no setting.
+    if not low <= number <= high or math.isinf(number):
+        fits = f"between {low:g} and {high:g}" if high < math.inf else f"{low:g} or more"
+        raise ValueError(f"{name} must be {fits}, got {number:g}")
 
 
 # What a run's numbers do not depend on; not to be overridden either.
@@ -184,10 +209,8 @@ def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experime
 
 
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
-    hints = {
-        field.name: typing.get_type_hints(type(value))[field.name]
-        for field in dataclasses.fields(value)
-    }
+    annotations = typing.get_type_hints(type(value))
+    hints = {field.name: annotations[field.name] for field in dataclasses.fields(value)}
     name, *rest = path
     # A data set's name is a setting, the experiment's is not.
     fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from torchapl import apl
 from torchapl.paper.report import figures
-from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.gallery import write_figures
+from torchapl.runs.curves import Layer, RunCurves, spread
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_gallery_writes_every_figure_that_the_runs_allow(runs: Path, tmp_path: P
         "atlas-dnn-apl-initial-and-learned.png",
         "atlas-dnn-apl-inputs.png",
         "cifar10-cnn-apl-s2-heat-maps.png",
-        "learning-atlas-test_auc.png",
+        "learning-atlas-higgs-embedded-test_auc.png",
         "classifier.png",
     } <= names
     assert "atlas-dnn-apl-heat-maps.png" not in names

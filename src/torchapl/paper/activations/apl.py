@@ -12,6 +12,9 @@ from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
 StartName = Literal["authors", "relu", "leaky", "silu"]
 
+# The paper has at most 5; a typing error should not ask for gigabytes.
+_MOST_HINGES = 1000
+
 
 @ACTIVATIONS.register
 @dataclass(frozen=True)
@@ -48,8 +51,10 @@ class AdaptivePiecewiseLinear(Activation):
                     f"{name} must be one of {', '.join(get_args(choices))}, "
                     f"got {getattr(self, name)!r}"
                 )
-        if self.num_hinges < 1:
-            raise ValueError(f"num_hinges must be at least 1, got {self.num_hinges}")
+        if not 1 <= self.num_hinges <= _MOST_HINGES:
+            raise ValueError(
+                f"num_hinges must be between 1 and {_MOST_HINGES}, got {self.num_hinges}"
+            )
         if self.slope_bound is not None and not self.slope_bound > 0:
             raise ValueError(f"slope_bound must be positive, got {self.slope_bound}")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.data.files import DataError, make_folder
+from torchapl.runs.atomic import write_atomic
 
 _LENGTH, _RIDGE, _CHUNK = 55.0, 0.1, 4096
 

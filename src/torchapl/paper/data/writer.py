@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.data.files import (
     DataError,
     check_writable,
@@ -24,6 +23,7 @@ from torchapl.paper.data.files import (
 )
 from torchapl.paper.data.statistics import Statistics
 from torchapl.paper.data.store import BLOCKS, EVENTS, FORMAT, HEAD, EventStore, Table, column_index
+from torchapl.runs.atomic import write_atomic
 
 _PLAN = "plan.json"
 

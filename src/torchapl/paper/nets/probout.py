@@ -35,7 +35,11 @@ class ProboutNet(MaxoutNet):
 
     def predict(self, input: Tensor) -> Tensor:
         """Return the logarithm of the mean probabilities of several stochastic passes."""
-        return average_predictions(torch.stack([self(input) for _ in range(self.passes)]))
+        # What comes before the first draw is the same in all of them.
+        drawn = next(i for i, layer in enumerate(self.layers) if isinstance(layer, Probout))
+        before, after = self.layers[:drawn], self.layers[drawn:]
+        shared = before(input)
+        return average_predictions(torch.stack([after(shared) for _ in range(self.passes)]))
 
 
 NETWORKS.register(

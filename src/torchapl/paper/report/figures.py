@@ -16,9 +16,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.events import RATES, THRESHOLDS, cut_significances, roc
 from torchapl.plotting import ACCENT, GREY, LINE
+from torchapl.runs.curves import Layer, RunCurves, spread
 
 COLOURS = (LINE, ACCENT, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _X = torch.linspace(-3.0, 3.0, 301)
@@ -74,9 +74,9 @@ def _bends(layer: Layer) -> Tensor:
     Where several bends are in one place, each of them is their sum: left of a leaky ReLU's hinge at
     0 the slope is lower by 1 - 0.25, which is convex although that hinge alone is not.
     """
-    offset = layer.offset.flatten(1)
-    places = torch.cat([torch.zeros_like(offset[:1]), offset])
-    single = torch.cat([torch.ones_like(offset[:1]), layer.slope.flatten(1)])
+    slope, offset = layer.hinges
+    places = torch.cat([torch.full_like(offset[:1], layer.affine.center), offset])
+    single = torch.cat([torch.full_like(slope[:1], layer.affine.scale), slope])
     together = places[:, None] == places[None]
     return torch.where(together, single[None], 0.0).sum(1)
 
@@ -173,7 +173,7 @@ def inputs_behind_curves(curves: RunCurves) -> Figure:
         density.set_yticks([])
         x = torch.linspace(float(edges[0]), float(edges[-1]), 200)
         axes.plot(x, layer.values(x).mean(0), color=LINE)
-        hinges = layer.offset.flatten()
+        hinges = layer.hinges[1].flatten()
         for hinge in hinges[spread(len(hinges), 60)].tolist():
             axes.axvline(hinge, ymax=0.05, color=ACCENT, linewidth=0.6)
         axes.set_xlim(float(edges[0]), float(edges[-1]))
@@ -197,7 +197,7 @@ def heat_maps(curves: RunCurves) -> Figure:
 
 
 def _mark_hinges(axes: Axes, layer: Layer, unit: int) -> None:
-    places = torch.cat([layer.offset.reshape(len(layer.offset), -1)[:, unit], torch.zeros(1)])
+    places = torch.cat([layer.hinges[1][:, unit], torch.tensor([layer.affine.center])])
     values = layer.values(places)[unit]
     axes.plot(places, values, "o", color=ACCENT, markersize=4)
 

@@ -12,13 +12,14 @@ from torchapl.paper.experiments import EXPERIMENTS, TABLES
 from torchapl.paper.report import figures
 from torchapl.paper.report.events import read_scores
 from torchapl.paper.report.explorer import read_curves
-from torchapl.paper.report.folders import Run, find_runs
+from torchapl.paper.report.folders import Run, made_of
 from torchapl.paper.report.tables import groups_of
+from torchapl.runs.folder import CURVES, SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from torchapl.paper.report.curves import RunCurves
+    from torchapl.runs.curves import RunCurves
 
 _OF_A_RUN: dict[str, Callable[[RunCurves], Figure]] = {
     "sample-curves": lambda curves: figures.sample_curves(next(iter(curves.learned.values()))),
@@ -41,7 +42,10 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
     Returns:
         The pictures' paths.
     """
-    runs = find_runs(source)
+    return made_of(source, lambda runs: _write(runs, folder))[0]
+
+
+def _write(runs: Sequence[Run], folder: Path) -> list[Path]:
     groups = {name: group for name, group in groups_of(runs).items() if not group[0].selects}
     written: list[Path] = []
 
@@ -52,7 +56,7 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
         written.append(path)
 
     for name, group in groups.items():
-        recorded = [run for run in group if run.has("curves.safetensors")]
+        recorded = [run for run in group if run.has(CURVES)]
         if recorded:
             curves = read_curves(recorded[0])
             for kind, draw in _OF_A_RUN.items():
@@ -61,7 +65,7 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
     _learning(groups, keep)
     _hinges(runs, keep)
     first = {
-        name: next((run for run in group if run.has("scores.safetensors")), None)
+        name: next((run for run in group if run.has(SCORES)), None)
         for name, group in groups.items()
     }
     scores = {name: read_scores(run) for name, run in first.items() if run is not None}

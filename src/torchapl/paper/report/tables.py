@@ -16,6 +16,7 @@ from torchapl.paper.sweep.comparison import saved_comparisons
 from torchapl.paper.sweep.jobs import Results, by_job
 from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, row_title, rows_of
 from torchapl.paper.sweep.statistics import summarise
+from torchapl.runs.log import OWN
 
 HEADER = (
     "Method",
@@ -36,7 +37,7 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 
     Example:
         >>> sweep_of([Run("cifar10-cnn-relu", "lab", 3, (), None, None)], "lab")
-        Sweep(scale='lab', seeds=None, selection_seeds=0)
+        Sweep(scale='lab', seeds=None, selection_seeds=0, rates=None)
     """
     chosen = {run.seed for run in runs if run.scale == scale and run.selects}
     # Candidates are compared over seeds 0 to n - 1; one of another seed is somebody's own run.
@@ -99,11 +100,12 @@ def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     for runs in groups.values():
         done = [run.result for run in runs if run.result and run.result.status == "finished"]
         numbers: dict[str, Json] = {}
-        for metric, digits in _MAIN.items():
+        for metric in _main_metrics(runs):
             values = [result.metrics[metric] for result in done if metric in result.metrics]
             if values:
                 std = statistics.stdev(values) if len(values) > 1 else math.nan
-                numbers[metric] = mean_and_std(statistics.fmean(values), std, digits)
+                mean = statistics.fmean(values)
+                numbers[metric] = mean_and_std(mean, std, _MAIN.get(metric, _digits(mean)))
         rows.append(
             {
                 "name": runs[0].setting,
@@ -115,6 +117,17 @@ def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
             }
         )
     return rows
+
+
+def _main_metrics(runs: Sequence[Run]) -> list[str]:
+    """Return the numbers that are shown of some runs; of somebody's own, all."""
+    names = dict.fromkeys(name for run in runs if run.result for name in run.result.metrics)
+    return [name for name in names if name in _MAIN or runs[0].scale == OWN]
+
+
+def _digits(value: float) -> int:
+    """Return the decimals that give a number at least three digits."""
+    return max(2, 3 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
 
 
 def runs_table(runs: Sequence[Run]) -> list[Json]:
@@ -139,10 +152,12 @@ def runs_table(runs: Sequence[Run]) -> list[Json]:
                 if result is None
                 else {
                     key: result.metrics[key]
-                    for key in _MAIN
-                    if math.isfinite(result.metrics.get(key, math.nan))
+                    for key in _main_metrics([run])
+                    if math.isfinite(result.metrics[key])
                 },
                 "error": None if result is None else result.error,
+                # Results of older versions carry none.
+                "has_checksum": result is not None and result.is_sealed,
                 "commit": None if result is None else result.environment.get("commit"),
             }
         )

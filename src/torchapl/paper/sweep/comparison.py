@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from torchapl.paper.activations import Activation
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments import Cell, Row, Table, get, scaled
 from torchapl.paper.experiments.tables import AUC, ERROR
-from torchapl.paper.runs import write_json
 from torchapl.paper.sweep.plan import Sweep
 from torchapl.paper.sweep.render import row_title
+from torchapl.runs.records import DamagedError, naming, read_json, write_json
 
 # Factors of the experiment's learning rate among which validation rows decide for every activation.
 RATES = (0.3, 1.0, 3.0)
@@ -73,20 +73,16 @@ class Comparison:
 
 
 def saved_comparisons(root: Path) -> list[Comparison]:
-    """Return the comparisons whose runs are in a folder.
-
-    Raises:
-        ValueError: If a file is damaged.
-    """
-    found = []
+    """Return the comparisons whose runs are in a folder; a damaged one is left out and told."""
+    found: list[Comparison] = []
     for path in sorted(root.glob(_FILE.format(name="*"))) if root.is_dir() else []:
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            lists: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in values.items()
-            }
-            found.append(Comparison(**lists))
-        except (json.JSONDecodeError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not a comparison: {error!r}") from error
+            with naming(path):
+                values: dict[str, Any] = {
+                    key: tuple(value) if isinstance(value, list) else value
+                    for key, value in read_json(path).values.items()
+                }
+                found.append(Comparison(**values))
+        except DamagedError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
     return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import safetensors.torch
 import torch
 
 from torchapl.paper import metrics
-from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.jobs import of_members
+from torchapl.runs.folder import SCORES, RunResult
+from torchapl.runs.records import read_tensors
 
 
 def averaged(members: Sequence[RunResult | None]) -> RunResult | None:
@@ -21,11 +21,11 @@ def averaged(members: Sequence[RunResult | None]) -> RunResult | None:
     """
     runs, tables = [], []
     for run in members:
-        path = None if run is None or run.folder is None else run.folder / "scores.safetensors"
+        path = None if run is None or run.folder is None else run.folder / SCORES
         if run is None or path is None or not path.exists():
             return None
         runs.append(run)
-        tables.append(safetensors.torch.load_file(path))
+        tables.append(read_tensors(path))
     scores = torch.stack([table["scores"] for table in tables]).mean(0)
     labels = tables[0]["labels"]
     ensemble = replace(

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import (
     VALIDATION_SHARE,
     Experiment,
@@ -17,7 +16,11 @@ from torchapl.paper.config import (
     override_all,
 )
 from torchapl.paper.experiments import EXPERIMENTS, SCALES, get, scaled
-from torchapl.paper.runs import RunResult, load_runs, read_config, result_from_dict, run_folder
+from torchapl.paper.runs import experiment_of, run_folder
+from torchapl.runs import RunResult, load_runs
+from torchapl.runs.atomic import write_atomic
+from torchapl.runs.folder import read_config, result_from_dict, warn_left_out
+from torchapl.runs.records import DamagedError, naming
 
 _HELD_OUT = "data.validation"
 # Keys of a result beside its numbers: its fingerprint, and how many runs it averages.
@@ -91,9 +94,15 @@ def read_results(source: Path) -> dict[Job, RunResult]:
 def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
     """Return results by job.
 
-    Runs that were trained with other settings than their experiment has today do not count.
+    Runs that were trained with other settings than their experiment has today do not count, nor
+    those that do not say with which.
     """
-    known = [_with_fingerprint(run) for run in runs]
+    known: list[RunResult] = []
+    for run in runs:
+        try:
+            known.append(_with_fingerprint(run))
+        except DamagedError as error:
+            warn_left_out([error])
     stale = [run for run in known if _is_stale(run)]
     if stale:
         warnings.warn(
@@ -105,18 +114,30 @@ def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
 
 
 def _stored(source: Path) -> list[RunResult]:
-    try:
+    results, errors = [], []
+    with naming(source):
         lines = source.read_text(encoding="utf-8").splitlines()
-        return [result_from_dict(json.loads(line)) for line in lines]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{source} is not a file of stored results: {error!r}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            with naming(source):
+                results.append(result_from_dict(json.loads(line)))
+        except DamagedError as error:
+            errors.append(DamagedError(source, f"line {number}: {error.reason}"))
+    if errors and not results:
+        raise DamagedError(source, f"is not a file of stored results: {errors[0].reason}")
+    warn_left_out(errors)
+    return results
 
 
 def _with_fingerprint(run: RunResult) -> RunResult:
-    config = read_config(run.folder) if run.folder is not None else None
+    # Results of older versions have none of their own.
+    if run.folder is None or _SETTINGS in run.environment or run.scale not in SCALES:
+        return run
+    config = read_config(run.folder)
     if config is None:
         return run
-    return replace(run, environment={**run.environment, _SETTINGS: fingerprint(config.experiment)})
+    settings = fingerprint(experiment_of(run.folder, config))
+    return replace(run, environment={**run.environment, _SETTINGS: settings})
 
 
 def _is_stale(run: RunResult) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torchapl.paper.config import override, override_all
 from torchapl.paper.experiments import Cell, get, scale_named, scaled
-from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.ensemble import averaged
 from torchapl.paper.sweep.jobs import Job, Results, job_of
+from torchapl.runs import RunResult
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.experiments import Cell, Metric, Table
-from torchapl.paper.runs import RunResult
 from torchapl.paper.sweep.jobs import Results
 from torchapl.paper.sweep.plan import Choice, Sweep
+from torchapl.runs import RunResult
 
 _CONFIDENCE = 0.95
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from torchapl.paper import metrics
@@ -89,7 +90,6 @@ class Trainer:
             seed=seed,
             preprocessing=data.preprocessing,
             augment=data.augment,
-            padding=data.padding,
             validation=data.validation,
             limit=data.limit,
             device=device,
@@ -122,7 +122,11 @@ class Trainer:
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the sum of the rows' losses."""
-        return self.net.summed_loss(outputs, targets)
+        if self.is_binary:
+            return F.binary_cross_entropy_with_logits(
+                outputs.flatten(), targets.to(outputs.dtype), reduction="sum"
+            )
+        return F.cross_entropy(outputs, targets, reduction="sum")
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the training outputs, in the experiment's precision."""
@@ -278,8 +282,8 @@ def _warn_of_few_steps(experiment: Experiment, steps: int) -> None:
     if made_for is not None and steps < made_for / 2:
         warnings.warn(
             f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run has "
-            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, which may be "
-            "smaller here than the published set): the learning rate ends far from where it "
-            "should; choose epochs and optim.* by --set, or another --scale",
+            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, perhaps smaller "
+            "here than the published set): the learning rate ends far from where it should; choose "
+            "epochs and optim.* by --set, or another --scale",
             stacklevel=2,
         )
