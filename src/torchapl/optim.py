@@ -41,7 +41,7 @@ def parameter_groups(
     """Split the trainable parameters into weights, slopes and offsets, for any torch optimiser.
 
     Slopes move by the slopes of the segments between hinges, see :mod:`torchapl.segments`: curves
-    then survive the rates that a fixed activation survives, however many hinges they have.
+    then survive larger rates, however many hinges they have.
 
     Args:
         model: Holds :class:`APL` units somewhere.
