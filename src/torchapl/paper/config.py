@@ -209,8 +209,8 @@ def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experime
 
 
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
-    known = typing.get_type_hints(type(value))
-    hints = {field.name: known[field.name] for field in dataclasses.fields(value)}
+    all_hints = typing.get_type_hints(type(value))
+    hints = {field.name: all_hints[field.name] for field in dataclasses.fields(value)}
     name, *rest = path
     # A data set's name is a setting, the experiment's is not.
     fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()
