@@ -36,10 +36,11 @@ def test_errors_of_the_file_system_say_what_was_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    quick = ["--scale", "smoke", "--runs", str(tmp_path / "file")]
-    assert main(["train", "atlas-dnn-relu", *quick, "--quiet"]) == 2
-    assert "error: train needs " in (error := capsys.readouterr().err)
-    assert "the system says: Not a directory" in error
+    stored = ["--runs", str(tmp_path / "file"), "--store", str(tmp_path / "file" / "new.jsonl")]
+    assert main(["reproduce", "table3", "--scale", "smoke", *stored]) == 2
+    assert f"error: reproduce needs {tmp_path / 'file'}, but the system says: File exists" in (
+        capsys.readouterr().err
+    )
 
 
 def test_ctrl_c_is_one_line(

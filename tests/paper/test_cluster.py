@@ -50,6 +50,8 @@ def test_runs_of_a_dead_node_go_on_elsewhere(cluster: Any, tmp_path: Path) -> No
         def done(self, job: Job, error: str | None) -> None:
             told[job] = error
 
+        def end(self) -> None: ...
+
     driver = Thread(target=pool.run, args=([long, short], Listening()))
     driver.start()
 

@@ -207,3 +207,10 @@ def test_study_scale_keeps_the_authors_recipe_in_shape() -> None:
     for part in (0.0, 0.3, 0.66, 0.67, 0.9, 0.99):
         rate = learning_rate(small.optim, int(part * 500 * small.epochs), 1)
         assert rate == pytest.approx(learning_rate(whole.optim, int(part * 90_000), 1))
+
+
+def test_the_default_row_moves_by_segments_at_every_scale() -> None:
+    for name in ("cifar10-cnn-apl-silu", "atlas-dnn-apl-silu"):
+        for scale in ("paper", "lab", "smoke"):
+            assert scaled(get(name), scale).optim.curve_steps == "segments"
+    assert scaled(get("cifar10-cnn-apl"), "lab").optim.curve_steps == "slopes"

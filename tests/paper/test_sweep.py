@@ -83,6 +83,8 @@ class Told:
     def done(self, job: Job, error: str | None) -> None:
         self.errors[job] = error
 
+    def end(self) -> None: ...
+
 
 def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> dict[Job, str]:
     return reproduce(

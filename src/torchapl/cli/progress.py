@@ -89,6 +89,8 @@ class _Lines:
             flush=True,
         )
 
+    def end(self) -> None: ...
+
 
 class _Bars:
     """One bar for all runs, and one for each that is at work."""
@@ -134,5 +136,6 @@ class _Bars:
         self._work.tell(job, 1.0)
         self._work.ended += 1
         self._update()
-        if self._work.ended == self._work.total:
-            self._bars.stop()
+
+    def end(self) -> None:
+        self._bars.stop()

@@ -47,7 +47,11 @@ def reproduce(
         if not jobs:
             return broken
         tried.update(jobs)
-        pool.run(jobs, _Noting(progress(jobs), broken))
+        listener = _Noting(progress(jobs), broken)
+        try:
+            pool.run(jobs, listener)
+        finally:
+            listener.end()
 
 
 class _Noting:
@@ -63,3 +67,6 @@ class _Noting:
         if error is not None:
             self._broken[job] = error
         self._listener.done(job, error)
+
+    def end(self) -> None:
+        self._listener.end()

@@ -27,6 +27,9 @@ class Listener(Protocol):
     def done(self, job: Job, error: str | None) -> None:
         """Tell that a job has ended, with an error message if it has no result."""
 
+    def end(self) -> None:
+        """Tell that no more will come, whatever the reason."""
+
 
 @dataclass(frozen=True)
 class Place:
