@@ -209,13 +209,8 @@ def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experime
 
 
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
-<<<<<<< HEAD
-    all_hints = typing.get_type_hints(type(value))
-    hints = {field.name: all_hints[field.name] for field in dataclasses.fields(value)}
-=======
     annotations = typing.get_type_hints(type(value))
     hints = {field.name: annotations[field.name] for field in dataclasses.fields(value)}
->>>>>>> main
     name, *rest = path
     # A data set's name is a setting, the experiment's is not.
     fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()

@@ -196,13 +196,9 @@ def test_initial_weights(name, deviations):
 
 def multipliers(net):
     names = {id(parameter): name for name, parameter in net.named_parameters()}
-<<<<<<< HEAD
-    return {names[id(entry.parameter)]: entry[1:4] for entry in net.parameter_multipliers()}
-=======
     return {
         names[id(p)]: (lr, decay, kind) for p, lr, decay, kind, *_ in net.parameter_multipliers()
     }
->>>>>>> main
 
 
 def test_multipliers_of_the_cifar_and_higgs_networks_are_one():
