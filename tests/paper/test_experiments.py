@@ -15,6 +15,10 @@ from torchapl.paper.schedule import learning_rate, momentum
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_exists_at_every_scale(scale: str) -> None:
     for experiment in EXPERIMENTS.entries.values():
+        families = SCALES[scale].recipes
+        if families and NETWORKS.get(experiment.net).family not in families:
+            assert scale == "study"
+            continue
         small = scaled(experiment, scale)
         assert small.net in NETWORKS
         assert small.scale == scale
@@ -116,7 +120,7 @@ def test_leaky_slopes_are_the_eight_of_the_paper() -> None:
 def test_unknown_names_are_explained() -> None:
     with pytest.raises(ValueError, match="did you mean 'cifar10-cnn-relu'"):
         get("cifar10-cnn-rleu")
-    with pytest.raises(ValueError, match="unknown scale 'tiny', there are paper, lab, smoke"):
+    with pytest.raises(ValueError, match="'tiny', there are paper, lab, study, smoke"):
         scaled(get("cifar10-cnn-relu"), "tiny")
 
 
@@ -191,6 +195,18 @@ def test_stored_results_at_lab_scale_still_count() -> None:
     """New settings have defaults, and networks that were not run may have new names."""
     for name in ("cifar10-maxout", "cifar100-maxout"):
         assert scaled(get(name), "lab").net == "maxout"
+
+
+def test_study_scale_keeps_the_authors_recipe_in_shape() -> None:
+    small, whole = scaled(get("cifar10-cnn-apl"), "study"), get("cifar10-cnn-apl")
+    kept = ("kind", "lr", "schedule", "momentum", "momentum_start", "weight_decay", "curve_decay")
+    for setting in kept:
+        assert getattr(small.optim, setting) == getattr(whole.optim, setting)
+    assert (small.start, small.dropout, small.data) == ("authors", 1.0, whole.data)
+    assert (small.batch_size, small.activation) == (100, whole.activation)
+    for part in (0.0, 0.3, 0.66, 0.67, 0.9, 0.99):
+        rate = learning_rate(small.optim, int(part * 500 * small.epochs), 1)
+        assert rate == pytest.approx(learning_rate(whole.optim, int(part * 90_000), 1))
 
 
 def test_the_default_row_moves_by_segments_at_every_scale() -> None:
