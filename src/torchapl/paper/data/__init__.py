@@ -3,6 +3,7 @@
 from torchapl.paper.data.batches import Batches, Bundle
 from torchapl.paper.data.bundle import DATA_SETS, open_data
 from torchapl.paper.data.files import DataError, default_root
+from torchapl.paper.data.shards import Plan
 from torchapl.paper.data.store import EventStore, store_folder
 from torchapl.paper.data.writer import EventStoreWriter
 
@@ -13,6 +14,7 @@ __all__ = [
     "DataError",
     "EventStore",
     "EventStoreWriter",
+    "Plan",
     "default_root",
     "open_data",
     "store_folder",

@@ -18,9 +18,9 @@ from torchapl.paper.data.images import ImageBatches
 from torchapl.paper.data.layouts import LAYOUTS
 from torchapl.paper.data.preprocess import check_image_preprocessing, mean_image, per_channel
 from torchapl.paper.data.readers import read_table
+from torchapl.paper.data.shards import Table
 from torchapl.paper.data.standardise import check_event_preprocessing, fit
 from torchapl.paper.data.statistics import Statistics
-from torchapl.paper.data.store import Table
 from torchapl.paper.data.toy import toy_events, toy_images
 from torchapl.paper.data.whiten import whitened
 
