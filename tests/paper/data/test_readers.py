@@ -162,6 +162,25 @@ def test_damaged_files_leave_no_store(
     assert not (tmp_path / "a.events").exists()
 
 
+def test_no_flipped_bit_of_packed_text_changes_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    write_gzip(path, events())
+    content = path.read_bytes()
+    places = [*range(0, 200, 3), *range(200, len(content), len(content) // 60)]
+    noticed = 0
+    for number, place in enumerate(places):
+        changed = bytearray(content)
+        changed[place] ^= 1 << number % 8
+        path.write_bytes(changed)
+        try:
+            store = convert.convert(path, "uci-susy", tmp_path / f"{number}.events")
+        except DataError:
+            noticed += 1
+        else:  # such as the time in its header
+            assert np.array_equal(store.table(), events())
+    assert noticed > len(places) - 6
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

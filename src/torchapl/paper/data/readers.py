@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ def _explaining(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+    except (pa.ArrowException, zlib.error, OSError, EOFError, ValueError) as error:
         raise DataError(f"{path} is damaged or not what its name says: {error}") from error
 
 
