@@ -27,8 +27,8 @@ PLAIN = tuple(line for line in generator._COMMON if not line.startswith("TimeSho
 class Maker:
     """One way to make events of one class."""
 
-    def __init__(self, process: Process, quick: bool, interactions: bool) -> None:
-        seed = 800_000_001 + quick
+    def __init__(self, process: Process, quick: bool, seed: int, interactions: bool) -> None:
+        seed = 2 * seed + quick + 1
         self.rng = np.random.default_rng(seed)
         ours = generator._COMMON
         try:
@@ -55,11 +55,15 @@ class Maker:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=20_000, help="of each class, each way")
+    parser.add_argument("--seed", type=int, default=400_000_000, help="of both, 0 to 449,999,999")
+    parser.add_argument("--only", choices=shard.PROCESSES, help="one class")
     parser.add_argument("--multiple-interactions", action="store_true")
     args = parser.parse_args()
     worst = []
-    for process in shard.PROCESSES:
-        quick, plain = (Maker(process, way, args.multiple_interactions) for way in (True, False))
+    for process in [args.only] if args.only else shard.PROCESSES:
+        quick, plain = (
+            Maker(process, way, args.seed, args.multiple_interactions) for way in (True, False)
+        )
         while plain.more() < args.events:
             # In turns: what else the machine does then disturbs both alike.
             while sum(map(len, quick.rows)) < sum(map(len, plain.rows)):
