@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,12 +38,32 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+def program(name: str) -> ModuleType:
+    """Return one of the programs that make the page."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page as the site has it."""
+    folder = tmp_path_factory.mktemp("unit")
+    shutil.copy(FOLDER / "unit.css", folder)
+    path = folder / "index.html"
+    path.write_text(program("make_page").with_modules(FOLDER), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: Browser, built: Path) -> Iterator[Page]:
     """Open the page from disk; whatever it complains about fails the test."""
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     complaints = complaints_of(page)
-    page.goto((FOLDER / "index.html").as_uri())
+    page.goto(built.as_uri())
     yield page
     page.close()
     assert complaints == []
@@ -169,7 +191,15 @@ def test_dragging(page: Page, label: str, dx: float, dy: float, key: str, change
     before = {field: float(page.input_value(f"#{field}")) for field in fields}
     box = page.get_by_role("slider", name=label).locator(".mark").bounding_box()
     assert box is not None
-    scale = page.evaluate("[1 / frame.dx(1), 1 / frame.dy(1)]")
+    # Labels of the axes are 1 apart, those of y from the bottom up.
+    scale = page.evaluate(
+        """["middle", "end"].map((anchor) => {
+             const [first, second] = document.querySelectorAll(
+               `#plot text[text-anchor=${anchor}]:not([class])`);
+             const at = (text) => text.getAttribute(anchor === "end" ? "y" : "x");
+             return at(second) - at(first);
+           })"""
+    )
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)
     page.mouse.down()
@@ -288,9 +318,5 @@ def test_phone_and_themes(page: Page) -> None:
 
 
 def test_stored_presets_are_what_fit_gives() -> None:
-    spec = importlib.util.spec_from_file_location("make_presets", FOLDER / "make_presets.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert (FOLDER / "presets.js").read_text(encoding="utf-8") == module.text()
+    stored = (FOLDER / "presets.js").read_text(encoding="utf-8")
+    assert stored == program("make_presets").text()

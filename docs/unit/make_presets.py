@@ -44,7 +44,7 @@ def presets() -> dict[str, dict[str, object]]:
 
 def text() -> str:
     lines = [f"  {name}: {json.dumps(unit)},\n" for name, unit in presets().items()]
-    return f"{HEADER}const PRESETS = {{\n{''.join(lines)}}};\n"
+    return f"{HEADER}export const PRESETS = {{\n{''.join(lines)}}};\n"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Made by make_presets.py: the fits are torchapl.curves.fit's, rounded to four digits.
-const PRESETS = {
+export const PRESETS = {
   example: {"label": "Example", "slope": [-0.2, 0.5], "offset": [0.0, -1.0]},
   relu: {"label": "ReLU", "slope": [0.0], "offset": [0.0]},
   leaky: {"label": "Leaky ReLU", "slope": [-0.25], "offset": [0.0]},

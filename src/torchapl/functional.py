@@ -1,4 +1,4 @@
-"""The public function: checks its arguments, then calls the operator."""
+"""The public function: calls the operator and explains what it refuses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from torchapl import reference
-from torchapl.ops import apl_operator, needs_plain_formula
+from torchapl import ops, reference
+from torchapl.ops.arguments import FLOATING, check
 
-FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+__all__ = ["FLOATING", "apl", "as_int"]
 
 
 def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> Tensor:
@@ -43,56 +43,24 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
         tensors = (input, slope, offset)
         output = handle_torch_function(apl, tensors, *tensors, unit_dim=unit_dim)
         return output
-    unit_dim = _check(input, slope, offset, unit_dim)
+    unit_dim = as_int("unit_dim", unit_dim)
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
-    if forward_ad._current_level >= 0 or needs_plain_formula(input) or _is_exporting():
-        return reference.apl(input, slope, offset, unit_dim)
-    output = apl_operator(input, slope, offset, unit_dim)
-    return output
+    if forward_ad._current_level >= 0 or _is_exporting():
+        return reference.apl(input, slope, offset, check(input, slope, offset, unit_dim))
+    try:
+        return ops.apl(input, slope, offset, unit_dim)
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        failure = error
+    # Checked only now, because that takes longer than the operator's own checks; here the arguments
+    # have names.
+    check(input, slope, offset, unit_dim)
+    raise failure
 
 
 def _is_exporting() -> bool:
     # An exported or traced program has to run where this package is not installed.
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # untyped
     return tracing or torch.compiler.is_exporting()
-
-
-def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> int:
-    """Refuse what the kernels do not take and return a non-negative ``unit_dim``."""
-    for name, tensor in (("input", input), ("slope", slope), ("offset", offset)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dtype not in FLOATING:
-            raise TypeError(
-                f"{name} must be float64, float32, bfloat16 or float16, got {tensor.dtype}"
-            )
-    if slope.shape != offset.shape or slope.dtype != offset.dtype:
-        raise ValueError(f"slope and offset must agree, got {_name(slope)} and {_name(offset)}")
-    if not input.device == slope.device == offset.device:
-        raise ValueError(
-            "input, slope and offset must be on one device, got "
-            f"{input.device}, {slope.device} and {offset.device}"
-        )
-    if slope.dim() == 0 or slope.shape[0] == 0:
-        raise ValueError(
-            "slope must have the shape (num_hinges, *unit_shape) with at least one hinge, "
-            f"got {tuple(slope.shape)}"
-        )
-    unit_dim = as_int("unit_dim", unit_dim)
-    unit_dims = slope.dim() - 1
-    if unit_dims == 0:
-        return 0
-    start = unit_dim + input.dim() if unit_dim < 0 else unit_dim
-    if not 0 <= start < input.dim():
-        raise ValueError(
-            f"unit_dim={unit_dim} is not an axis of an input of shape {tuple(input.shape)}"
-        )
-    if input.shape[start : start + unit_dims] != slope.shape[1:]:
-        raise ValueError(
-            f"units of shape {tuple(slope.shape[1:])} do not fit input {tuple(input.shape)} at "
-            f"unit_dim={unit_dim}, where it has {tuple(input.shape[start : start + unit_dims])}"
-        )
-    return start
 
 
 def as_int(name: str, value: int) -> int:
@@ -103,7 +71,3 @@ def as_int(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     return operator.index(value)
-
-
-def _name(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"

@@ -78,8 +78,8 @@ def test_verify_a_damaged_store(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fetch", "nothing"), "no data set 'nothing'"),
-        (("info", "nothing"), "no data set 'nothing'"),
+        (("fetch", "nothing"), "unknown data set 'nothing'"),
+        (("info", "nothing"), "unknown data set 'nothing'"),
         (("verify", "cifar10"), "no folder cifar-10-batches-bin"),
         (("verify", "htautau"), "data simulate htautau"),
         (("fetch", "htautau"), "data simulate htautau"),

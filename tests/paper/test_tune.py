@@ -51,7 +51,7 @@ def test_search_resumes_and_never_sees_the_test_rows(tmp_path: Path) -> None:
     assert len(again.trials) == 3
     assert len(list(tmp_path.glob("trial-*"))) == 3
     config = json.loads((tmp_path / "trial-0000" / "config.json").read_text())
-    assert config["experiment"]["data"]["validation"] == 100
+    assert config["experiment"]["data"]["validation"] == 0.1
     values = [trial.value for trial in again.trials if trial.value is not None]
     assert again.best_value == min(values)
     best = best_settings(again)
@@ -132,17 +132,15 @@ def test_workers_share_a_postgresql_server_and_one_may_die(tmp_path: Path) -> No
     with postgres.server() as url:
         # Both find an empty database; epochs enough for the kill to come within a trial.
         workers = [worker(tmp_path, url, 3, epochs=12) for _ in range(2)]
-        deadline = time.monotonic() + 240
         while not (tmp_path / "trial-0001" / "metrics.jsonl").exists():
-            assert time.monotonic() < deadline
             assert all(process.poll() is None for process in workers)
             time.sleep(0.05)
         workers[0].kill()
         workers[0].wait()
-        assert workers[1].wait(timeout=240) == 0
+        assert workers[1].wait() == 0
         # The heartbeat of the dead worker's trial is missed: its run goes on to the end.
         time.sleep(2)
-        assert worker(tmp_path, url, 4, epochs=12).wait(timeout=240) == 0
+        assert worker(tmp_path, url, 4, epochs=12).wait() == 0
         study = open_study("s", url, heartbeat_seconds=1)
         trials = study.trials
         [failed] = [trial for trial in trials if trial.state.name == "FAIL"]
@@ -172,7 +170,7 @@ def test_two_workers_share_one_study(tmp_path: Path) -> None:
         )
         for _ in range(2)
     ]
-    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     folder = tmp_path / "tune" / "atlas-dnn-relu" / "smoke"
     study = open_study("atlas-dnn-relu/smoke", storage(folder))
     # A worker finishes the trial it has begun, so there may be one more than asked for.

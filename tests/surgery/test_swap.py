@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import torchapl
 from surgery import zoo
 from torchapl import APL, describe, rebuild_swapped, restore_activations, swap_activations
-from torchapl.surgery.running import run_model
+from torchapl.watch import call
 
 every_model = pytest.mark.parametrize("model", zoo.MODELS, ids=str)
 
@@ -22,7 +22,7 @@ def outputs(model: nn.Module, example: Any) -> Tensor:
     training = model.training
     model.eval()
     with torch.no_grad():
-        result: Tensor = run_model(model, example)
+        result: Tensor = call(model, example)
     model.train(training)
     return result
 
@@ -43,7 +43,7 @@ def test_every_call_site_gets_its_units(model: zoo.Model) -> None:
     for swap in report.swaps:
         unit = result.get_submodule(swap.name)
         curve = unit if isinstance(unit, APL) else unit.unit
-        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 2)
+        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 8)
         for alias in swap.aliases:
             assert result.get_submodule(alias) is unit
 
@@ -71,7 +71,7 @@ def test_gradients_flow_and_a_step_changes_the_curves(model: zoo.Model, per: Any
     _, result, example = swapped(model, per=per)
     optimizer = torch.optim.SGD(torchapl.curve_parameters(result), lr=0.1)
     before = [parameter.detach().clone() for parameter in torchapl.curve_parameters(result)]
-    (run_model(result, example) - 1).square().mean().backward()
+    (call(result, example) - 1).square().mean().backward()
     optimizer.step()
     slopes = [p for name, p in result.named_parameters() if name.endswith("slope")]
     assert slopes
@@ -89,7 +89,7 @@ def test_training_mode_computes_the_same(model: zoo.Model) -> None:
     for net in (original, result):
         net.train()
         torch.manual_seed(3)
-        loss = run_model(net, example).square().mean()
+        loss = call(net, example).square().mean()
         loss.backward()
         losses.append(loss)
     assert torch.equal(*losses)
@@ -252,7 +252,9 @@ def test_second_swap_adds_to_the_first() -> None:
 
     net, x = Two(), torch.randn(64, 5)
     before = net(x)
-    net = swap_activations(net, x, match=lambda name, module: isinstance(module, nn.ReLU))
+    net = swap_activations(
+        net, x, num_hinges=2, match=lambda name, module: isinstance(module, nn.ReLU)
+    )
     assert [left.kind for left in describe(net).left] == ["Tanh"]
     net = swap_activations(net, x, num_hinges=8)
     assert [(s.kind, s.num_hinges) for s in describe(net).swaps] == [("ReLU", 2), ("Tanh", 8)]

@@ -267,9 +267,47 @@ def test_outputs_of_any_kind_are_compared(wrap: Callable[[Tensor], Any]) -> None
     assert 0 < report.output_error <= report.swaps[0].error
 
 
+@pytest.mark.parametrize(
+    ("example", "what"),
+    [
+        (torch.empty(0, 4), "empty"),
+        (torch.full((8, 4), float("nan")), "NaN or infinite"),
+        (torch.full((8, 4), float("inf")), "NaN or infinite"),
+    ],
+)
+def test_refuses_an_example_that_shows_nothing(example: Tensor, what: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    with pytest.raises(ValueError, match=f"all outputs of the model are {what}"):
+        swap_activations(model, example)
+    assert isinstance(model[1], nn.GELU)
+
+
+def test_refuses_a_call_that_the_example_does_not_reach_with_numbers() -> None:
+    class TwoHeads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.GELU(), nn.GELU()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.first(x), self.second(x[:0])
+
+    with pytest.raises(
+        ValueError, match=r"no finite number to second \(GELU, .*leave the call out"
+    ):
+        swap_activations(TwoHeads(), torch.randn(8, 4))
+    swapped = swap_activations(TwoHeads(), torch.randn(8, 4), match=lambda name, _: name == "first")
+    assert [swap.name for swap in describe(swapped).swaps] == ["first"]
+
+
+def test_labels_of_a_loader_stay_out_of_the_example() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    swap_activations(model, [torch.randn(8, 4), torch.zeros(8)])
+    assert isinstance(model[1], APL)
+
+
 def test_outputs_that_became_nan_count() -> None:
     # 0 * max(0, b - x) is no number at -inf.
-    net = Net(lambda net, x: net.act(net.first(x) - torch.inf), act=nn.ReLU())
+    net = Net(lambda net, x: net.act(net.first(x).where(x > 0, -torch.inf)), act=nn.ReLU())
     assert describe(swap_activations(net, torch.randn(4, 6))).output_error == torch.inf
 
 

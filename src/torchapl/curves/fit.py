@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchapl.curves import squares, tube
-from torchapl.curves.affine import AffineAPL, build, with_spare_hinges
-from torchapl.modules import APL
+from torchapl.form import build, with_spare_hinges
+from torchapl.modules import Unit
 from torchapl.theorem import AffineForm, affine_form
 
 Norm = Literal["uniform", "squares"]
@@ -63,7 +63,7 @@ class Fit:
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-    ) -> APL | AffineAPL:
+    ) -> Unit:
         """Return units that all start as this curve; an :class:`APL` wherever that suffices."""
         return build(self.form, unit_shape, unit_dim, device=device, dtype=dtype)
 
@@ -260,10 +260,10 @@ def _without_rounding(
     knots, slopes = pieces.knots, pieces.slopes
     negligible = 1e-12 * size / (interval[1] - interval[0])
     jumps = slopes.diff()
-    kept = jumps.abs() > negligible
+    real = jumps.abs() > negligible
     right = torch.where(slopes[-1:].abs() > negligible, slopes[-1:], 0.0)
-    bends = jumps[kept].flip(0).cumsum(0).flip(0)
-    return knots[kept], torch.cat([right - bends, right])
+    bends = jumps[real].flip(0).cumsum(0).flip(0)
+    return knots[real], torch.cat([right - bends, right])
 
 
 def _errors(

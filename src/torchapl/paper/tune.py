@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchapl.paper.atomic import WriteError
-from torchapl.paper.config import Experiment, Json, override
-from torchapl.paper.experiments.costs import ROWS
+from torchapl.paper.config import VALIDATION_SHARE, Experiment, Json, override
 from torchapl.paper.train import InterruptedRunError, train
 from torchapl.paper.train.progress import Silent
+from torchapl.runs.atomic import WriteError
 
 if TYPE_CHECKING:
     import optuna
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _LOG_RANGES = {"optim.lr": (0.1, 10.0), "optim.weight_decay": (0.01, 100.0)}
 _CURVE_RANGES = {"optim.curve_lr": (0.03, 3.0), "optim.curve_decay": (1e-5, 1e-2)}
 _MOMENTUM = (0.5, 0.98)
-_VALIDATION_SHARE = 0.1
 _ATTEMPTS = 10
 # A worker signs on this often; after two such times without a sign its trial goes to others.
 _HEARTBEAT_SECONDS = 60
@@ -51,7 +49,7 @@ def suggest(trial: optuna.Trial, experiment: Experiment) -> list[str]:
             chosen[name] = trial.suggest_float(name, own[name] * low, own[name] * high, log=True)
     if experiment.optim.kind != "adamw":
         chosen["optim.momentum"] = trial.suggest_float("optim.momentum", *_MOMENTUM)
-    if experiment.activation.kind == "apl" and not experiment.activation.frozen:
+    if experiment.activation.is_learned:
         for name, (low, high) in _CURVE_RANGES.items():
             chosen[name] = trial.suggest_float(name, low, high, log=True)
     # Twelve digits read back as the same trial; repr would make unwieldy folder names.
@@ -65,7 +63,7 @@ def _own_settings(experiment: Experiment) -> dict[str, float]:
     own = {name: value for name, value in own.items() if value > 0}
     if optim.kind != "adamw" and _MOMENTUM[0] <= optim.momentum <= _MOMENTUM[1]:
         own["optim.momentum"] = optim.momentum
-    if experiment.activation.kind == "apl" and not experiment.activation.frozen:
+    if experiment.activation.is_learned:
         curves = {"optim.curve_lr": optim.curve_lr, "optim.curve_decay": optim.curve_decay}
         for name, (low, high) in _CURVE_RANGES.items():
             if low <= curves[name] <= high:
@@ -196,11 +194,8 @@ def tune(
     """
     import optuna
 
-    rows = ROWS[experiment.data.name]
-    if experiment.data.limit is not None:
-        rows = min(rows, experiment.data.limit)
     # As many as were asked for by --set data.validation=N, else a tenth.
-    validation = experiment.data.validation or int(rows * _VALIDATION_SHARE)
+    validation = experiment.data.validation or VALIDATION_SHARE
     held_out = replace(experiment.data, validation=validation)
     base = replace(experiment, data=held_out)
 

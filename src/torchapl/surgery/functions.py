@@ -1,7 +1,11 @@
-"""Which calls are activation functions; a module that computes the same stands for each of them."""
+"""Which calls are activation functions, and the curve that each of them is.
+
+A module that computes the same stands for each function.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from torchapl.curves import fit
+from torchapl.form import build, with_spare_hinges
+from torchapl.theorem import AffineForm, affine_form
+
+Interval = tuple[float, float]
 
 # Elements on which a function is tried, more or less: a layer's input may have millions.
 _PROBES = 65_536
@@ -187,6 +197,78 @@ class PlainFunction(nn.Module):
         return self.function(input)
 
 
+class Forms:
+    """Curves that are given functions, exactly where that is possible and else fitted.
+
+    Fits are kept: a model calls one function in many places, on similar ranges.
+    """
+
+    def __init__(self, num_hinges: int) -> None:
+        self._num_hinges = num_hinges
+        self._fits: dict[object, AffineForm] = {}
+
+    def of(self, function: nn.Module, interval: Interval) -> AffineForm:
+        """Return the curve of an elementwise module; a fit is made for the interval."""
+        if isinstance(function, nn.ReLU):
+            return self._leaky(torch.zeros((), dtype=torch.float64))
+        if isinstance(function, nn.LeakyReLU):
+            return self._leaky(torch.tensor(function.negative_slope, dtype=torch.float64))
+        if isinstance(function, nn.PReLU):
+            return self._leaky(function.weight.detach().cpu().double().squeeze())
+        # ReLU6 is a Hardtanh.
+        if isinstance(function, nn.Hardtanh):
+            low, high = float(function.min_val), float(function.max_val)
+            return self._exact([low, high], [0.0, 1.0, 0.0], high)
+        if isinstance(function, nn.Softshrink):
+            width = float(function.lambd)
+            return self._exact([-width, width], [1.0, 0.0, 1.0], -width)
+        return self._fit(function, _rounded(_proper(interval)))
+
+    def _fit(self, function: nn.Module, interval: Interval) -> AffineForm:
+        settings = {name: repr(value) for name, value in vars(function).items() if name[0] != "_"}
+        key = (type(function), frozenset(settings.items()), interval)
+        if key not in self._fits:
+            self._fits[key] = fit(function, self._num_hinges, interval).form
+        return self._fits[key]
+
+    def _leaky(self, negative_slope: Tensor) -> AffineForm:
+        """Return the curve with the given slopes left of 0, one or one for each channel."""
+        form = AffineForm(-negative_slope[None], torch.zeros(1, dtype=torch.float64))
+        return with_spare_hinges(form, self._num_hinges)
+
+    def _exact(self, knots: list[float], slopes: list[float], intercept: float) -> AffineForm:
+        form = affine_form(
+            torch.tensor(knots, dtype=torch.float64),
+            torch.tensor(slopes, dtype=torch.float64),
+            intercept,
+        )
+        return with_spare_hinges(form, self._num_hinges)
+
+
+@torch.no_grad()
+def largest_error(
+    form: AffineForm,
+    function: nn.Module,
+    interval: Interval,
+    *,
+    parameter_dtype: torch.dtype,
+    input_dtype: torch.dtype,
+) -> float:
+    """Return the largest difference of unit and function on the interval, rounding included."""
+    low, high = _proper(interval)
+    channels = tuple(form.slope.shape[1:])
+    unit = build(form, channels, dtype=parameter_dtype, device="cpu")
+    # Between kinks a fit errs most somewhere in the middle, else at a kink.
+    kinks = torch.cat([form.offset + form.center, torch.tensor([form.center])]).clamp(low, high)
+    grid = torch.cat([torch.linspace(low, high, 16_385, dtype=torch.float64), kinks])
+    x = grid.to(input_dtype)[:, None].expand(-1, *(channels or (1,)))
+    if isinstance(function, nn.PReLU):
+        reference = F.prelu(x, function.weight.detach().to(x.device, x.dtype))
+    else:
+        reference = function(x.clone())
+    return float((unit(x).double() - reference.double()).abs().max())
+
+
 def _probe_shape(like: Tensor) -> tuple[int, ...]:
     shape = tuple(like.shape)
     if like.numel() < 8:
@@ -216,3 +298,16 @@ def _is_affine(x: Tensor, y: Tensor) -> bool:
     solution = torch.linalg.lstsq(columns, y.flatten()[:, None]).solution
     residual = (columns @ solution - y.flatten()[:, None]).abs().max()
     return bool(residual <= 1e-2 * y.abs().max().clamp(min=1e-12))
+
+
+def _proper(interval: Interval) -> Interval:
+    low, high = interval
+    # An example input of one value says little; a fit needs some width.
+    return (low, high) if high - low > 1e-3 else (low - 0.5, high + 0.5)
+
+
+def _rounded(interval: Interval) -> Interval:
+    """Widen an interval by an eighth at most, so that layers with similar inputs share a fit."""
+    low, high = interval
+    step = 2.0 ** (math.floor(math.log2(high - low)) - 3)
+    return (math.floor(low / step) * step, math.ceil(high / step) * step)

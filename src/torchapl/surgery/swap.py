@@ -7,17 +7,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchapl.curves.calling import Inputs
-from torchapl.curves.simplify import simplify
-from torchapl.modules import Sharing
-from torchapl.surgery.dryrun import record
-from torchapl.surgery.functions import is_activation
-from torchapl.surgery.making import UnitDim, make
-from torchapl.surgery.placing import Placement, like_unit, replaced_by, restore_flags
-from torchapl.surgery.plan import Match, Planner
+from torchapl.curves import simplify
+from torchapl.modules import APL, AffineAPL, Sharing, Unit
+from torchapl.surgery.apply import Placement, like_unit, replaced_by, restore_flags
+from torchapl.surgery.functions import Forms, is_activation
+from torchapl.surgery.plan import Match, Planner, UnitDim, make_units
+from torchapl.surgery.record import record
 from torchapl.surgery.report import SwapReport
-from torchapl.surgery.units import Forms, Geometry, Unit
-from torchapl.surgery.verifying import verify
+from torchapl.surgery.verify import check_outputs, verify
+from torchapl.watch import Inputs
 
 Fixed = Literal["original", "relu", "simplified"]
 
@@ -28,7 +26,7 @@ def swap_activations(
     model: nn.Module,
     example_inputs: Inputs,
     *,
-    num_hinges: int = 2,
+    num_hinges: int = 8,
     per: Sharing = "channel",
     match: Match = is_activation,
     unit_dim: UnitDim | None = None,
@@ -70,10 +68,11 @@ def swap_activations(
     """
     _check(model, num_hinges, per)
     recording = record(model, example_inputs)
+    check_outputs(recording.output)
     plan = Planner(model, recording.invocations, match).plan()
     swaps, units, forms = [], {}, Forms(num_hinges)
     for site in plan.sites:
-        swap, unit = make(site, forms, num_hinges, per, unit_dim, model)
+        swap, unit = make_units(site, forms, num_hinges, per, unit_dim, model)
         swaps.append(swap)
         units[swap.name] = unit
     placement = Placement(model)
@@ -96,18 +95,18 @@ def describe(model: nn.Module) -> SwapReport:
         >>> [(swap.name, swap.kind, swap.error < 0.1) for swap in describe(model).swaps]
         [('1', 'Tanh', True)]
     """
-    found = SwapReport()
+    whole = SwapReport()
     for name, module in model.named_modules():
         report = vars(module).get(_REPORT)
         if report is not None:
             moved = report.under(name)
-            found = SwapReport(
-                found.swaps + moved.swaps,
-                found.rewrites + moved.rewrites,
-                found.left + moved.left,
-                max(found.output_error, moved.output_error),
+            whole = SwapReport(
+                whole.swaps + moved.swaps,
+                whole.rewrites + moved.rewrites,
+                whole.left + moved.left,
+                max(whole.output_error, moved.output_error),
             )
-    return found
+    return whole
 
 
 def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Module:
@@ -129,9 +128,14 @@ def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Modul
     report = SwapReport.from_json(description) if isinstance(description, str) else description
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     units = {
-        swap.name: Geometry(
-            swap.unit_shape, swap.unit_dim, swap.num_hinges, getattr(torch, swap.dtype), device
-        ).build(affine=swap.affine)
+        swap.name: (AffineAPL if swap.affine else APL)(
+            swap.unit_shape,
+            swap.num_hinges,
+            unit_dim=swap.unit_dim,
+            init="relu",
+            device=device,
+            dtype=getattr(torch, swap.dtype),
+        )
         for swap in report.swaps
     }
     placement = Placement(model)
@@ -187,10 +191,10 @@ def _check(model: nn.Module, num_hinges: int, per: str) -> None:
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
         if _is_wrapped(module):
-            part = f"its part {name!r}" if name else "model"
+            subject = f"its part {name!r}" if name else "model"
             raise ValueError(
-                f"{part} is a {type(module).__name__} that is compiled, scripted or distributed: "
-                "swap the plain model first, then wrap it"
+                f"{subject} is a {type(module).__name__} that is compiled, scripted or "
+                "distributed: swap the plain model first, then wrap it"
             )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError(

@@ -41,7 +41,7 @@ def tiny() -> Tiny:
             "http://127.0.0.1:9/none", f"{folder}.tar.gz", len(archives[kind]), checksum
         )
         forms.append(ImageForm(kind, archive, folder, tuple(files[:2]), tuple(files[2:])))
-    images = ImageSet("tiny", "nobody", 4, 1, "labels", tuple(forms))
+    images = ImageSet(4, 1, "labels", tuple(forms))
     return Tiny(images, pixels.reshape(-1, 3, 32, 32), labels.astype(np.int64), members, archives)
 
 

@@ -14,10 +14,10 @@ import pytest
 from pyarrow import csv, parquet
 
 from torchapl.paper.data import DataError, EventStore, convert, readers, store_folder
-from torchapl.paper.data.layouts import LAYOUTS
+from torchapl.paper.data.sets import atlas, uci
 
-SUSY = LAYOUTS["uci-susy"]
-ATLAS = LAYOUTS["atlas-higgs-2014"]
+SUSY = uci.SUSY
+ATLAS = atlas.LAYOUT
 
 
 def events(rows: int = 300) -> np.ndarray:

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.dataset
 import pytest
 
-from torchapl.paper import atomic
 from torchapl.paper.data import DataError, EventStore, EventStoreWriter, Plan, shards
 from torchapl.paper.data.shards import find_shards, read_shard, write_shard
 from torchapl.paper.data.statistics import Statistics
 from torchapl.paper.data.store import INDEX
+from torchapl.runs import atomic
 
 COLUMNS = ("pt", "eta", "label", "weight")
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
+PANEL = "report.sections.explorer.panels[0]"
 
 
 # Of this module only: a second Playwright cannot start while another one runs.
@@ -105,9 +106,21 @@ def test_numbers_equal_those_of_the_results(page: Page, runs: Path) -> None:
     assert "0 + 1 failed" in page.locator("[data-table='table3/smoke']").inner_text()
 
 
+def test_scripts_share_no_names(page: Page, tmp_path: Path) -> None:
+    """What a script declares is its own: the page has one name for the console, and the library."""
+    (tmp_path / "empty.html").write_text("<!doctype html>")
+    empty = page.context.new_page()
+    empty.goto((tmp_path / "empty.html").as_uri())
+    known = set(empty.evaluate("Object.getOwnPropertyNames(window)"))
+    empty.close()
+    own = set(page.evaluate("Object.getOwnPropertyNames(window)")) - known
+    # The last two are the library's as well.
+    assert own == {"report", "Plotly", "PolyBool", "moduleName"}
+
+
 def test_learning_controls(page: Page) -> None:
     lines = "#learning-chart .scatterlayer .trace"
-    page.select_option("#data", "atlas")
+    page.select_option("#data", "atlas-higgs-embedded")
     page.select_option("#metric", "test_auc")
     # One line for each setting: both seeds agree, so there are no bands.
     assert page.locator(lines).count() == 2
@@ -151,17 +164,17 @@ def test_click_and_arrows_on_the_map(page: Page) -> None:
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    middle = page.evaluate("report.panels[0].cell()")
-    rows, columns = page.evaluate("report.panels[0].grid()")
+    middle = page.evaluate(f"{PANEL}.cell()")
+    rows, columns = page.evaluate(f"{PANEL}.grid()")
     assert abs(middle[0] - rows / 2) <= 1
     assert abs(middle[1] - columns / 2) <= 1
     assert text(page, "curve-title") == page.evaluate(
-        "`layers.act1, ${report.panels[0].describe(report.panels[0].state.unit)}`"
+        f"`layers.act1, ${{{PANEL}.describe({PANEL}.state.unit)}}`"
     )
     chart.focus()
     for key, expected in (("ArrowRight", [0, 1]), ("ArrowDown", [1, 1]), ("ArrowUp", [0, 1])):
         page.keyboard.press(key)
-        moved = page.evaluate("report.panels[0].cell()")
+        moved = page.evaluate(f"{PANEL}.cell()")
         assert [moved[0] - middle[0], moved[1] - middle[1]] == expected
 
 
@@ -183,17 +196,17 @@ def test_slider_moves_through_training(page: Page) -> None:
 
 def test_class_filter(page: Page) -> None:
     choose(page, "run", label=run_label(page, "atlas-dnn-apl"))
-    counts = page.evaluate("report.panels[0].frame.counts")
+    counts = page.evaluate(f"{PANEL}.frame.counts")
     boxes = page.locator("[data-part=classes] label").all()
     for box, count in zip(boxes, counts, strict=True):
         assert f"{count:,} (" in box.inner_text()
     # Not the chosen unit's class, so that another unit must be chosen.
-    own = page.evaluate("report.panels[0].frame.classes[report.panels[0].state.unit]")
+    own = page.evaluate(f"{PANEL}.frame.classes[{PANEL}.state.unit]")
     kept = next(index for index, count in enumerate(counts) if count and index != own)
     for index, box in enumerate(boxes):
         box.locator("input").set_checked(index == kept)
     assert text(page, "all-title").startswith(f"{counts[kept]} of ")
-    assert page.evaluate("report.panels[0].frame.classes[report.panels[0].state.unit]") == kept
+    assert page.evaluate(f"{PANEL}.frame.classes[{PANEL}.state.unit]") == kept
     shown = page.evaluate("document.querySelector('[data-chart=map]').data[0].z.flat()")
     assert sum(value is not None for value in shown) == counts[kept]
     for box in boxes:

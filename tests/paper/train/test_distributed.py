@@ -13,6 +13,7 @@ from parallel import main
 from torch import nn
 from toy import assert_identical
 
+from torchapl.paper.nets.dropout import Dropout
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_
 
 
@@ -25,7 +26,6 @@ def torchrun(folder: Path, *arguments: str, restarts: int = 0) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-        timeout=200,
     )
     assert run.returncode == 0, run.stderr[-4000:]
 
@@ -78,13 +78,21 @@ def test_an_elastic_restart_ends_as_an_uninterrupted_run(tmp_path: Path, rank: i
     assert_identical(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_sharded_dropout_uses_the_masks_of_one_process() -> None:
-    input = torch.randn(7, 3, 4)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(nn.Dropout, (7, 3, 4)), (Dropout, (7, 3, 4)), (Dropout, (7, 3, 4, 5))],
+)
+def test_sharded_dropout_uses_the_masks_of_one_process(
+    kind: type[nn.Dropout], shape: tuple[int, ...]
+) -> None:
+    input = torch.randn(shape)
+    if len(shape) == 4:
+        input = input.contiguous(memory_format=torch.channels_last)
     torch.manual_seed(3)
-    expected = nn.Dropout(0.3)(input)
+    expected = kind(0.3)(input)
     parts = []
     for first, last in ((0, 3), (3, 7)):
-        layer = nn.Sequential(nn.Dropout(0.3))
+        layer = nn.Sequential(kind(0.3))
         shard_dropout_(layer, Share(first, 7))
         torch.manual_seed(3)
         parts.append(layer(input[first:last]))

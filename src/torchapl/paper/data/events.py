@@ -23,6 +23,7 @@ from torch import Tensor
 from torchapl.paper.data.batches import Slicing, check_start, generator
 from torchapl.paper.data.shards import Table
 from torchapl.paper.data.standardise import Standardiser
+from torchapl.paper.data.statistics import Statistics
 
 # Rows shuffled and standardised at a time: 8,192 x 26 float32 stay in the L2 cache.
 _PIECE = 8192
@@ -40,6 +41,9 @@ class Rows(Protocol):
     def read(self, start: int, out: Table) -> None:
         """Fill ``out`` with the rows from ``start`` on."""
 
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        """Return the statistics of some rows' columns."""
+
 
 @dataclass(frozen=True)
 class ArrayRows:
@@ -56,6 +60,9 @@ class ArrayRows:
 
     def read(self, start: int, out: Table) -> None:
         out[:] = self.table[start : start + len(out)]
+
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        return Statistics.of(self.table[start:stop])
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class EventBatches:
         block_rows: Rows that are read together.
         window_blocks: Blocks that are shuffled together. Three windows of them are in memory: one
             in use, one being built, and what it is built from.
+        classes: More than one makes labels whole numbers.
 
     Example:
         >>> table = np.stack([np.arange(5), np.arange(5) % 2], 1).astype(np.float32)
@@ -102,6 +110,7 @@ class EventBatches:
     seed: int | None = None
     device: torch.device | str = "cpu"
     window_rows: int = 1 << 20
+    classes: int = 1
 
     def __len__(self) -> int:
         return self.slicing.steps(self.rows)
@@ -123,6 +132,7 @@ class EventBatches:
                 features, labels = (
                     part.to(self.device) for part in _joined(kept, content, low, high)
                 )
+                labels = labels if self.classes == 1 else labels.long()
                 cuts = [
                     place - group * size
                     for number in range(group, last)

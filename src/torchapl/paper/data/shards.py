@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchapl.paper.atomic import WriteError, write_atomic
 from torchapl.paper.data.files import DataError
+from torchapl.runs.atomic import WriteError, write_atomic
 
 Table = npt.NDArray[np.float32]
 # Rows of a shard: 2 MB for 26 columns, a minute of simulation, and small enough to shuffle by.

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.data.files import DataError
 from torchapl.paper.data.shards import Plan, Table, read_shard, shard_digest
 from torchapl.paper.data.statistics import Statistics, total
+from torchapl.runs.atomic import write_atomic
 
 INDEX = "index.json"
 FORMAT = 2

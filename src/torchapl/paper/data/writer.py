@@ -11,7 +11,6 @@ from types import TracebackType
 
 import numpy as np
 
-from torchapl.paper.atomic import remove_partials, write_atomic
 from torchapl.paper.data.files import (
     DataError,
     check_writable,
@@ -22,6 +21,7 @@ from torchapl.paper.data.files import (
 from torchapl.paper.data.shards import Plan, Table, find_shards, read_shard, write_shard
 from torchapl.paper.data.statistics import Statistics
 from torchapl.paper.data.store import INDEX, EventStore, is_whole, read_plan, write_index
+from torchapl.runs.atomic import remove_partials, write_atomic
 
 _PLAN = "plan.json"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, Pool, scaled
 
 
@@ -24,7 +26,7 @@ class CifarCNN(Net):
 
     Example:
         >>> import torch
-        >>> net = CifarCNN(Activation("apl"), (3, 8, 8), num_classes=10, width=0.125)
+        >>> net = CifarCNN(Activation.parse("apl:1"), (3, 8, 8), num_classes=10, width=0.125)
         >>> net(torch.randn(2, 3, 8, 8)).shape
         torch.Size([2, 10])
     """
@@ -62,3 +64,9 @@ class CifarCNN(Net):
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor = self.layers(input)
         return output
+
+
+NETWORKS.register(Network("cifar-cnn", "CNN", "cnn", CifarCNN, 151e6))
+NETWORKS.register(
+    Network("cifar-cnn-100", "CNN", "cnn", partial(CifarCNN, second_pool="max"), 151e6)
+)

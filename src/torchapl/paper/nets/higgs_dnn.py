@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, scaled
 
 _DROPOUT = {6: 0.25, 7: 0.5}
@@ -24,7 +24,7 @@ class HiggsDNN(Net):
 
     Example:
         >>> import torch
-        >>> net = HiggsDNN(Activation("apl", num_hinges=2), (25,), num_classes=1)
+        >>> net = HiggsDNN(Activation.parse("apl:2"), (25,), num_classes=1)
         >>> net(torch.randn(2, 25)).shape
         torch.Size([2, 1])
     """
@@ -50,3 +50,6 @@ class HiggsDNN(Net):
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor = self.layers(input)
         return output
+
+
+NETWORKS.register(Network("higgs-dnn", "DNN", "dnn", HiggsDNN, 0.46e6))

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
-from torchapl.paper.report.payload import build_payload
+from torchapl.paper.report.modules import inline_modules
+from torchapl.paper.report.payload import SECTIONS, build_payload
+from torchapl.runs.atomic import write_atomic
 
+_PAGE = resources.files(__package__) / "page"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -27,15 +29,13 @@ def render(payload: Mapping[str, Json], *, live: bool = False) -> str:
     data = json.dumps(dict(payload) | {"live": live}).replace("<", "\\u003c")
     content = {
         "title": html.escape(str(payload["title"])),
-        "style": _asset("page.css"),
+        "style": _asset("style.css"),
         "plotly": _asset("plotly-cartesian.min.js"),
-        "script": _asset("page.js"),
-        "charts": _asset("charts.js"),
-        "explorer": _asset("explorer.js"),
+        "modules": _modules(),
         "payload": data,
     }
     # One pass: what is put in is not searched for places again.
-    return _PLACE.sub(lambda place: content[place[1]], _asset("page.html"))
+    return _PLACE.sub(lambda place: content[place[1]], _asset("index.html"))
 
 
 def write_report(source: Path, output: Path) -> dict[str, Json]:
@@ -46,5 +46,22 @@ def write_report(source: Path, output: Path) -> dict[str, Json]:
     return payload
 
 
+def _modules() -> str:
+    """Return the page's scripts; each section is the one thing that its module exports."""
+    files = [*_PAGE.iterdir(), *(_PAGE / "sections").iterdir()]
+    modules = {
+        file.name.removesuffix(".js"): file.read_text(encoding="utf-8")
+        for file in files
+        if file.name.endswith(".js") and not file.name.endswith(".min.js")
+    }
+    sections = ", ".join(SECTIONS)
+    start = ["import { Page } from 'main';"]
+    start += [f"import {name} from '{name}';" for name in SECTIONS]
+    start += ["const data = JSON.parse(document.getElementById('payload').textContent);"]
+    # For the browser's console.
+    start += [f"window.report = new Page(data, {{ {sections} }});", "window.report.start();"]
+    return inline_modules(modules, "\n".join(start))
+
+
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return (_PAGE / name).read_text(encoding="utf-8")

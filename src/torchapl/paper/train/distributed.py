@@ -14,6 +14,8 @@ from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from torchapl.paper.nets.dropout import Dropout
+
 T = TypeVar("T")
 
 
@@ -138,7 +140,7 @@ def shard_dropout_(model: nn.Module, share: Share) -> None:
     whatever their number.
     """
     for module in model.modules():
-        if type(module) is nn.Dropout:
+        if isinstance(module, nn.Dropout):
             # The same layer to everyone who looks, with a mask of more rows.
             module.forward = _ShardedDropout(module, share)  # type: ignore[method-assign]
 
@@ -151,8 +153,12 @@ class _ShardedDropout:
     def __call__(self, input: Tensor) -> Tensor:
         if not self.module.training or self.module.p == 0:
             return input
+        return input * self._mask(input)[self.share.first : self.share.first + input.shape[0]]
+
+    def _mask(self, input: Tensor) -> Tensor:
+        if isinstance(self.module, Dropout) and input.is_cpu:
+            return self.module.factors(input, self.share.rows)
         keep = 1 - self.module.p
         shape = (self.share.rows, *input.shape[1:])
         mask = torch.empty(shape, dtype=input.dtype, device=input.device)
-        mask.bernoulli_(keep).div_(keep)
-        return input * mask[self.share.first : self.share.first + input.shape[0]]
+        return mask.bernoulli_(keep).div_(keep)
