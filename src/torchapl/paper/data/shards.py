@@ -78,7 +78,7 @@ def write_shard(folder: Path, plan: Plan, number: int, table: Table, first_row: 
         >>> plan = Plan(("mass", "label"))
         >>> path = write_shard(folder, plan, 0, np.array([[91, 0], [125, 1]], dtype=np.float32))
         >>> path.name, read_shard(path, plan.columns)[0].tolist()
-        ('00000-2eb43cbf8d0a3bc5.parquet', [91.0, 125.0])
+        ('00000-c45d89cd3bf31dc1.parquet', [91.0, 125.0])
     """
     if table.ndim != 2 or table.shape[1] != len(plan.columns) or not len(table):
         raise ValueError(

@@ -32,7 +32,7 @@ def missing_mass(first: Array, second: Array, missing: Array) -> Array:
     Example:
         >>> first, second = np.array([[30.0, 0, 0, 30]]), np.array([[-15.0, 5, 0, 15.8114]])
         >>> missing_mass(first, second, np.array([[20.0, 10.0]])).round()
-        array([99.])
+        array([79.])
     """
     one, other = (np.exp(-2 * np.outer(_RATIOS, part)) for part in (_DIVISIONS, 1 - _DIVISIONS))
     # The neutrinos' momenta in units of those of their leptons.
