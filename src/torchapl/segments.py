@@ -20,7 +20,6 @@ step, what they always are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -72,7 +71,7 @@ def to_segments(slope: Tensor) -> Tensor:
         >>> to_segments(torch.tensor([-0.5, -0.25]))
         tensor([0.7500, 0.2500])
     """
-    return _times(-torch.ones(len(slope), len(slope), device="cpu").triu(), slope)
+    return -slope.flip(0).cumsum(0).flip(0)
 
 
 def to_hinges(segments: Tensor) -> Tensor:
@@ -82,24 +81,23 @@ def to_hinges(segments: Tensor) -> Tensor:
         >>> to_hinges(torch.tensor([0.75, 0.25]))
         tensor([-0.5000, -0.2500])
     """
-    return _times(_differences(len(segments)), segments)
+    return segments.diff(dim=0, append=torch.zeros_like(segments[:1]))
 
 
-@cache
-def _differences(hinges: int) -> Tensor:
-    return torch.ones(hinges - 1, device="cpu").diag(1) - torch.eye(hinges, device="cpu")
+def _transposed(gradient: Tensor) -> Tensor:
+    """Return the gradient by segment slopes, of that by hinge slopes."""
+    return -gradient.diff(dim=0, prepend=torch.zeros_like(gradient[:1]))
 
 
-def _times(matrix: Tensor, values: Tensor) -> Tensor:
-    if hasattr(values, "device_mesh"):
-        # FSDP shards the hinges, which the sums run over. There are few of them.
-        from torch.distributed.tensor import distribute_tensor
+def _whole(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """Apply a function along the hinges, which FSDP shards. There are few of them."""
+    if not hasattr(values, "device_mesh"):
+        return function(values)
+    from torch.distributed.tensor import distribute_tensor
 
-        sharded: Any = values
-        place = (sharded.device_mesh, sharded.placements)
-        return distribute_tensor(_times(matrix, sharded.full_tensor()), *place, src_data_rank=None)
-    matrix = matrix.to(values.device, values.dtype)
-    return (matrix @ values.reshape(len(matrix), -1)).reshape(values.shape)
+    sharded: Any = values
+    result = function(sharded.full_tensor())
+    return distribute_tensor(result, sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
 @torch.no_grad()
@@ -116,16 +114,15 @@ def _turn_gradients(optimizer: Optimizer) -> None:
                 continue
             visits.append(_Visit(parameter, unit, parameter.clone(), grad))
             honest = grad + decay * parameter if decay else grad
-            # The chain rule, with slope = unit * differences @ segments.
-            parameter.grad = _times(unit * _differences(len(grad)).T, honest)
+            parameter.grad = unit * _whole(_transposed, honest)
             parameter.grad._torchapl_turned = True
 
 
 @torch.no_grad()
 def _turn_changes(optimizer: Optimizer) -> None:
     for parameter, unit, slope, grad in _visits.pop(optimizer, []):
-        change = _times(unit * _differences(len(slope)), parameter - slope)
-        parameter.copy_(slope + change)
+        change = _whole(to_hinges, parameter - slope)
+        parameter.copy_(slope + unit * change)
         parameter.grad = grad
 
 

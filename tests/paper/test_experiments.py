@@ -191,3 +191,10 @@ def test_stored_results_at_lab_scale_still_count() -> None:
     """New settings have defaults, and networks that were not run may have new names."""
     for name in ("cifar10-maxout", "cifar100-maxout"):
         assert scaled(get(name), "lab").net == "maxout"
+
+
+def test_the_default_row_moves_by_segments_at_every_scale() -> None:
+    for name in ("cifar10-cnn-apl-silu", "atlas-dnn-apl-silu"):
+        for scale in ("paper", "lab", "smoke"):
+            assert scaled(get(name), scale).optim.curve_steps == "segments"
+    assert scaled(get("cifar10-cnn-apl"), "lab").optim.curve_steps == "slopes"

@@ -130,3 +130,20 @@ def test_a_rate_may_fall_on_its_own() -> None:
     set_schedule(optimizer, optim, 50_000, 200_000)
     rates = [group["lr"] for group in optimizer.param_groups]
     assert rates == pytest.approx([0.025, 0.025 * 0.001 * 6**-0.75])
+
+
+def test_slopes_move_by_segments_where_the_settings_say_so() -> None:
+    slope, offset = nn.Parameter(torch.zeros(2, 3)), nn.Parameter(torch.zeros(2, 3))
+    multipliers = [
+        ParameterMultiplier(slope, kind="curve", is_slope=True),
+        ParameterMultiplier(offset, kind="curve"),
+    ]
+    (together,) = build_optimizer(multipliers, Optim(curve_decay=1e-3)).param_groups
+    assert len(together["params"]) == 2
+    optim = Optim(curve_decay=1e-3, curve_steps="segments")
+    slopes, offsets = build_optimizer(multipliers, optim).param_groups
+    assert slopes["params"] == [slope]
+    assert (slopes["slope_decay"], slopes["weight_decay"]) == (1e-3, 0.0)
+    assert "segment_unit" in slopes
+    assert offsets["weight_decay"] == 1e-3
+    assert "segment_unit" not in offsets

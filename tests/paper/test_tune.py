@@ -14,6 +14,7 @@ import pytest
 from torchapl.cli import main
 from torchapl.paper.config import override
 from torchapl.paper.experiments import get, scaled
+from torchapl.paper.space import own_settings, search_space
 from torchapl.paper.train import InterruptedRunError
 from torchapl.paper.train.progress import Silent
 
@@ -32,7 +33,9 @@ def storage(folder: Path) -> str:
 def test_suggestions_are_settings_around_the_experiments_own() -> None:
     experiment = scaled(get("atlas-dnn-apl"), "lab")
     settings = suggest(optuna.create_study().ask(), experiment)
-    assert {text.partition("=")[0] for text in settings} >= {"optim.lr", "optim.curve_decay"}
+    assert {text.partition("=")[0] for text in settings} == {
+        dimension.setting for dimension in search_space(experiment)
+    }
     for text in settings:
         experiment = override(experiment, text)
     own = scaled(get("atlas-dnn-apl"), "lab").optim.lr
@@ -62,7 +65,9 @@ def test_the_experiments_own_settings_come_first(tmp_path: Path) -> None:
     experiment = scaled(get("atlas-dnn-relu"), "smoke")
     study = open_study("own", storage(tmp_path))
     tune(experiment, study, 1, tmp_path, device="cpu")
-    assert study.trials[0].params["optim.lr"] == experiment.optim.lr
+    assert study.trials[0].params == own_settings(experiment)
+    config = json.loads((tmp_path / "trial-0000" / "config.json").read_text())
+    assert config["experiment"]["depth"] == 7
 
 
 def test_a_stopped_trial_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

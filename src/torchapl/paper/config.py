@@ -128,6 +128,8 @@ class Experiment:
     epochs: int = 1
     batch_size: int = 100
     width: float = 1.0
+    # Number of hidden layers; None is the network's own.
+    depth: int | None = None
     # Weights start as the network's authors had them, or by fan-in (He), which short runs need.
     start: Literal["authors", "he"] = "authors"
     # Factor on every dropout rate of the network.
@@ -207,10 +209,8 @@ def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experime
 
 
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
-    hints = {
-        field.name: typing.get_type_hints(type(value))[field.name]
-        for field in dataclasses.fields(value)
-    }
+    annotations = typing.get_type_hints(type(value))
+    hints = {field.name: annotations[field.name] for field in dataclasses.fields(value)}
     name, *rest = path
     # A data set's name is a setting, the experiment's is not.
     fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()

@@ -197,7 +197,7 @@ def test_initial_weights(name, deviations):
 def multipliers(net):
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     return {
-        names[id(p)]: (lr, decay, kind) for p, lr, decay, kind, _ in net.parameter_multipliers()
+        names[id(p)]: (lr, decay, kind) for p, lr, decay, kind, *_ in net.parameter_multipliers()
     }
 
 

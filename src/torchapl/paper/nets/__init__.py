@@ -47,6 +47,7 @@ def build(
     input_shape: tuple[int, ...],
     num_classes: int,
     width: float = 1.0,
+    depth: int | None = None,
 ) -> Net:
     """Return a freshly started network of the catalogue ``NETWORKS``.
 
@@ -56,9 +57,13 @@ def build(
         input_shape: ``(C, H, W)`` for images, ``(F,)`` for tables, without the batch.
         num_classes: Number of logits; 1 means one logit with sigmoid cross-entropy.
         width: Factor on all numbers of channels and hidden units; 1 is the paper's size.
+        depth: Number of hidden layers; None is the network's own.
     """
     network = NETWORKS.get(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    module = network.build(activation, tuple(input_shape), num_classes, width)
+    options = {} if depth is None else {"depth": depth}
+    if depth is not None and network.depth is None:
+        raise ValueError(f"{name} has a depth that cannot be changed, got depth={depth}")
+    module = network.build(activation, tuple(input_shape), num_classes, width, **options)
     return module if isinstance(module, Net) else Plain(module)

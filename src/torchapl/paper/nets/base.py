@@ -106,9 +106,13 @@ class Network:
         name: Of the ``net`` setting of experiments.
         title: How tables call it.
         family: Which recipe of a scale it is trained by.
-        build: Called with activation, input shape, number of classes and width; returns any module
-            that takes a batch of inputs and returns logits.
+        build: Called with activation, input shape, number of classes and width, and by keyword with
+            a ``depth`` if it has one; returns any module that takes a batch of inputs and returns
+            logits.
         multiply_adds: Of one forward pass at width 1; None where nobody has counted them.
+        depth: Its own number of hidden layers, if it can be built with others.
+        depths: Those among which a search chooses.
+        drops: Whether it has dropout.
     """
 
     name: str
@@ -116,6 +120,9 @@ class Network:
     family: str
     build: Callable[..., nn.Module]
     multiply_adds: float | None = None
+    depth: int | None = None
+    depths: tuple[int, ...] = ()
+    drops: bool = True
 
 
 NETWORKS: Catalogue[Network] = Catalogue("network", lambda network: network.name)
