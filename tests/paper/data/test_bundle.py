@@ -13,6 +13,7 @@ from torchapl.paper.data import (
     Bundle,
     DataError,
     EventStoreWriter,
+    Plan,
     open_data,
     store_folder,
 )
@@ -160,8 +161,8 @@ def test_embedded_and_official_file_agree(data_root: Path, tmp_path: Path) -> No
 
 def test_an_event_store_on_disk(tmp_path: Path) -> None:
     table = toy_events(1000)
-    names = [*(f"x{number}" for number in range(25)), "label"]
-    with EventStoreWriter(store_folder(tmp_path, "htautau"), names) as writer:
+    plan = Plan((*(f"x{number}" for number in range(25)), "label"))
+    with EventStoreWriter(store_folder(tmp_path, "htautau"), plan) as writer:
         for part in np.array_split(table, 3):
             writer.append(part)
         writer.finish()
@@ -181,8 +182,8 @@ def test_an_event_store_on_disk(tmp_path: Path) -> None:
 def test_events_of_one_class_are_refused(tmp_path: Path) -> None:
     table = toy_events(1000)
     table = table[np.argsort(table[:, -1])]
-    names = [*(f"x{number}" for number in range(25)), "label"]
-    with EventStoreWriter(store_folder(tmp_path, "htautau"), names) as writer:
+    plan = Plan((*(f"x{number}" for number in range(25)), "label"))
+    with EventStoreWriter(store_folder(tmp_path, "htautau"), plan) as writer:
         writer.append(table)
         writer.finish()
     with pytest.raises(DataError, match="one class only"):

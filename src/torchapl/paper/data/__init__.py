@@ -4,6 +4,7 @@ from torchapl.paper.data.batches import Batches, Bundle
 from torchapl.paper.data.bundle import open_data
 from torchapl.paper.data.catalogue import DATA_SETS, DataSet
 from torchapl.paper.data.files import DataError, default_root
+from torchapl.paper.data.shards import Plan
 from torchapl.paper.data.store import EventStore, store_folder
 from torchapl.paper.data.writer import EventStoreWriter
 
@@ -15,6 +16,7 @@ __all__ = [
     "DataSet",
     "EventStore",
     "EventStoreWriter",
+    "Plan",
     "default_root",
     "open_data",
     "store_folder",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchapl.paper.data.events import ArrayRows, Rows
-from torchapl.paper.data.store import Table
+from torchapl.paper.data.shards import Table
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from torchapl.paper.data.catalogue import event_file
 from torchapl.paper.data.content import EventData
 from torchapl.paper.data.files import DataError, check_writable, digest, locked
 from torchapl.paper.data.readers import SUFFIXES, read_blocks, stored_columns
-from torchapl.paper.data.store import HEAD, EventStore, Table, store_folder
+from torchapl.paper.data.shards import Plan, Table, rows_of
+from torchapl.paper.data.store import EventStore, is_whole, store_folder
 from torchapl.paper.data.writer import EventStoreWriter
 
 Report = Callable[[float], None]
@@ -33,21 +34,20 @@ def convert(path: Path, name: str, folder: Path, report: Report | None = None) -
         "bytes": path.stat().st_size,
         "sha256": digest(path, "sha256"),
     }
-    with EventStoreWriter(
-        folder,
-        stored_columns(path, layout),
-        label=layout.label,
-        source=source,
-        allow_missing=layout.missing is not None,
-    ) as writer:
-        for block, share in _usable(read_blocks(path, layout, skip=writer.rows), writer):
+    plan = Plan(
+        stored_columns(path, layout), layout.label, source, allow_missing=layout.missing is not None
+    )
+    with EventStoreWriter(folder, plan) as writer:
+        row = sum(rows_of(shard) for shard in writer.leading)
+        for table, share in _usable(read_blocks(path, layout, skip=row), writer):
             try:
-                writer.append(block)
+                writer.append(table, row)
             except DataError:
                 raise
             except ValueError as error:
                 writer.discard()
                 raise DataError(f"{path}: {error}") from error
+            row += len(table)
             if report is not None:
                 report(share)
         return writer.finish()
@@ -56,7 +56,7 @@ def convert(path: Path, name: str, folder: Path, report: Report | None = None) -
 def _usable(
     blocks: Iterator[tuple[Table, float]], writer: EventStoreWriter
 ) -> Iterator[tuple[Table, float]]:
-    """Pass blocks on; when the file turns out to be damaged, what was made of it goes.
+    """Pass tables on; when the file turns out to be damaged, what was made of it goes.
 
     It would be in the way of a better copy, and the same file would fail again.
     """
@@ -87,7 +87,7 @@ def make_store(name: str, path: Path, root: Path, report: Report | None = None) 
     folder = store_folder(root, name)
     check_writable(root)
     with locked(root / f".{folder.name}.making"):
-        if (folder / HEAD).exists():
+        if is_whole(folder):
             return EventStore(folder)
         return convert(path, name, folder, report)
 
@@ -95,7 +95,7 @@ def make_store(name: str, path: Path, root: Path, report: Report | None = None) 
 def open_store(name: str, root: Path, report: Report | None = None) -> EventStore:
     """Open the store of a named set; make it first where only the published file is there."""
     folder = store_folder(root, name)
-    if (folder / HEAD).exists():
+    if folder.exists():
         return EventStore(folder)
     path = find_file(name, root)
     if path is not None:

@@ -13,7 +13,7 @@ from torchapl.paper.data.convert import find_file, make_store, open_store
 from torchapl.paper.data.files import DataError, check_writable, digest, make_folder
 from torchapl.paper.data.layouts import Layout
 from torchapl.paper.data.sets import atlas
-from torchapl.paper.data.store import HEAD, EventStore, store_folder
+from torchapl.paper.data.store import INDEX, EventStore, is_whole, store_folder
 
 # Called with a task, and how much of how much of it is done.
 Report = Callable[[str, float, float | None], None]
@@ -45,7 +45,7 @@ def fetch_set(
     if isinstance(files, ImageSet):
         return _fetch_images(name, root, form, file, report)
     folder = store_folder(root, name)
-    if (folder / HEAD).exists():
+    if is_whole(folder):
         if file is not None:
             _check_source(EventStore(folder), file)
         return folder
@@ -133,12 +133,12 @@ def verify_set(name: str, root: Path, report: Report = lambda task, done, total:
             f"run `torchapl data fetch {name} --root {root}` first"
         )
     store = open_store(name, root)
-    total, done = store.rows * store.row_bytes, 0
+    done = 0
 
-    def advance(count: int) -> None:
+    def advance(rows: int) -> None:
         nonlocal done
-        done += count
-        report(name, done, total)
+        done += rows
+        report(name, done, store.rows)
 
     store.verify(advance)
     return str(store.folder)
@@ -152,7 +152,7 @@ def present(name: str, root: Path) -> Path | None:
         return next((folder for folder in folders if folder.is_dir()), None)
     if isinstance(files, EventSet):
         folder = store_folder(root, name)
-        return folder if (folder / HEAD).exists() else find_file(name, root)
+        return folder if (folder / INDEX).exists() else find_file(name, root)
     return None
 
 
