@@ -42,13 +42,15 @@ def test_computed_slopes_move_as_their_parameters_do() -> None:
     assert "segment_unit" not in group
 
 
-def test_groups_leave_the_learning_rate_to_the_optimiser() -> None:
+def test_groups_leave_to_the_optimiser_what_is_not_given() -> None:
     groups = parameter_groups(net())
     assert all("lr" not in group for group in groups)
     assert parameter_groups(net(), lr=0.1)[1]["lr"] == 0.1
-    optimizer = torch.optim.AdamW(groups, lr=0.3)
+    optimizer = torch.optim.AdamW(groups, lr=0.3, weight_decay=0.05)
     assert [group["lr"] for group in optimizer.param_groups] == [0.3, 0.3, 0.3]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.0, 0.0]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.05, 0.0, 0.0]
+    optimizer = torch.optim.AdamW(parameter_groups(net(), weight_decay=0.0), weight_decay=0.05)
+    assert optimizer.param_groups[0]["weight_decay"] == 0
 
 
 def test_frozen_parameters_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Training helpers: curves learn and decay apart from weights."""
+"""Training helpers: curves have a learning rate and a weight decay of their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parameter_groups(
     model: nn.Module,
     *,
     lr: float | None = None,
-    weight_decay: float = 0.0,
+    weight_decay: float | None = None,
     curve_lr: float | None = None,
     curve_decay: float = 0.0,
     steps: Steps = "segments",
@@ -46,9 +46,10 @@ def parameter_groups(
     Args:
         model: Holds :class:`APL` units somewhere.
         lr: Learning rate of the weights; the optimiser's own by default.
-        weight_decay: Decay of everything but the curves.
+        weight_decay: Decay of everything but the curves; the optimiser's own by default.
         curve_lr: Learning rate of the curves; ``lr`` by default.
-        curve_decay: Decay of slopes and offsets; the paper's is 0.001.
+        curve_decay: Decay of slopes and offsets, whatever that of the weights; the paper's is
+            0.001.
         steps: ``"slopes"`` moves every hinge slope by itself, as the paper's authors did; also for
             optimisers that keep copies of parameters, and for LBFGS.
 
@@ -58,6 +59,12 @@ def parameter_groups(
         >>> [len(group["params"]) for group in groups]
         [2, 1, 1]
         >>> optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+        What is not given comes from the optimiser:
+
+        >>> optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-3, weight_decay=0.05)
+        >>> [group["weight_decay"] for group in optimizer.param_groups]
+        [0.05, 0.0, 0.0]
     """
     if steps not in get_args(Steps):
         raise ValueError(f"steps must be 'segments' or 'slopes', got {steps!r}")
@@ -66,9 +73,9 @@ def parameter_groups(
     weights = _without(model.parameters(), curves)
     rate = lr if curve_lr is None else curve_lr
     groups = [
-        _group(weights, lr, weight_decay=weight_decay),
-        _group(slopes, rate, **segment_settings(curve_decay)),
-        _group(_without(curves, slopes), rate, weight_decay=curve_decay),
+        _group(weights, lr=lr, weight_decay=weight_decay),
+        _group(slopes, lr=rate, **segment_settings(curve_decay)),
+        _group(_without(curves, slopes), lr=rate, weight_decay=curve_decay),
     ]
     return [group for group in groups if group["params"]]
 
@@ -123,12 +130,10 @@ def _own_slopes(model: nn.Module) -> Iterator[nn.Parameter]:
             yield unit.slope
 
 
-def _group(
-    parameters: Iterable[nn.Parameter], lr: float | None, **settings: float
-) -> ParameterGroup:
+def _group(parameters: Iterable[nn.Parameter], **settings: float | None) -> ParameterGroup:
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    rate = {} if lr is None else {"lr": lr}
-    return cast("ParameterGroup", {"params": trainable, **rate, **settings})
+    given = {name: value for name, value in settings.items() if value is not None}
+    return cast("ParameterGroup", {"params": trainable, **given})
 
 
 def _without(

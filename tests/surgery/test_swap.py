@@ -43,19 +43,21 @@ def test_every_call_site_gets_its_units(model: zoo.Model) -> None:
     for swap in report.swaps:
         unit = result.get_submodule(swap.name)
         curve = unit if isinstance(unit, APL) else unit.unit
-        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 8)
+        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, swap.num_hinges)
+        assert swap.num_hinges == 8 or not model.exact
         for alias in swap.aliases:
             assert result.get_submodule(alias) is unit
 
 
 @every_model
 def test_outputs_stay(model: zoo.Model) -> None:
-    original, result, example = swapped(model, num_hinges=6)
+    original, result, example = swapped(model)
     before, after = outputs(original, example), outputs(result, example)
     if model.exact:
         assert torch.equal(before, after)
     else:
-        assert (before - after).abs().max() <= 0.1 * before.abs().max()
+        assert (before - after).abs().max() <= 0.005 * before.abs().max()
+        assert all(swap.error <= 3e-4 for swap in describe(result).swaps)
     assert float((before - after).abs().max()) == pytest.approx(
         describe(result).output_error, abs=1e-6
     )
@@ -157,6 +159,7 @@ def test_relu_in_place_of_the_units(model: zoo.Model) -> None:
     assert outputs(restored, example).isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:the outputs differ")
 @every_model
 def test_simplified_curves_in_place_of_the_units(model: zoo.Model) -> None:
     _, result, example = swapped(model, num_hinges=4)
@@ -278,6 +281,7 @@ def test_match_sees_name_and_module() -> None:
     assert {left.reason for left in describe(net).left} == {"not selected by match"}
 
 
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_gates_are_left_unless_asked_for() -> None:
     net = nn.Sequential(
         nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 4), nn.Softmax(-1), nn.Dropout()
@@ -338,10 +342,10 @@ def test_dtype(dtype: torch.dtype) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.GELU()).to(dtype)
     x = torch.randn(2, 3, 8, 8, dtype=dtype)
     before = net(x)
-    result = swap_activations(net, x, num_hinges=6)
+    result = swap_activations(net, x)
     assert {parameter.dtype for parameter in result.parameters()} == {dtype}
     assert result(x).dtype == dtype
-    torch.testing.assert_close(result(x), before, atol=0.1, rtol=0)
+    torch.testing.assert_close(result(x), before, atol=0.02, rtol=0)
 
 
 def test_memory_format() -> None:
@@ -406,6 +410,7 @@ def test_untraceable_calls_are_named() -> None:
         (lambda self, x, size=(1, 2): F.relu(self.l(x)), "size is a tuple"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_reasons_for_leaving_a_call(forward: Any, reason: str) -> None:
     kind = type("Net", (nn.Module,), {"forward": forward})
     net = kind()

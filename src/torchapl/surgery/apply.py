@@ -51,16 +51,21 @@ class Placement:
         return old
 
     def apply(
-        self, swaps: tuple[Swap, ...], rewrites: tuple[Rewrite, ...], units: dict[str, Unit]
+        self,
+        swaps: tuple[Swap, ...],
+        rewrites: tuple[Rewrite, ...],
+        units: Mapping[str, Unit],
+        traced: Mapping[str, Traced],
     ) -> nn.Module:
-        """Carry out a plan with the given units, by name."""
+        """Carry out a plan with the given units, by name; traces that are not given are made."""
         rewritten: set[str] = set()
         for plan in rewrites:
             prefix = f"{plan.module}." if plan.module else ""
             local = {name: units[prefix + name] for _, name in plan.units}
             rewritten |= {prefix + name for name in local}
             owner = self._get(plan.module)
-            module, replaced = rewrite(owner, plan, local)
+            graph = traced.get(plan.module) or _trace(owner, plan)
+            module, replaced = rewrite(owner, plan, graph, local)
             for name, function in replaced.items():
                 _take_over(local[name], function, owner)
             for path in (plan.module, *plan.aliases):
@@ -196,22 +201,16 @@ class RewrittenModule(fx.GraphModule):
 
 
 def rewrite(
-    module: nn.Module, plan: Rewrite, units: Mapping[str, nn.Module]
+    module: nn.Module, plan: Rewrite, traced: Traced, units: Mapping[str, nn.Module]
 ) -> tuple[RewrittenModule, dict[str, nn.Module]]:
     """Return the module with some of its calls replaced by units, and what they replaced.
 
     Args:
         module: Is not changed; parameters, children and hooks are shared.
         plan: Which calls, and the constants of the trace.
+        traced: Its forward, which becomes the new one.
         units: The units by their name in the module.
     """
-    try:
-        traced = trace(module, dict(plan.constants))
-    except NotTraceableError as reason:
-        raise ValueError(
-            f"the forward of {plan.module or 'the model'} cannot be traced: {reason}; it is not "
-            "the code that was swapped"
-        ) from reason
     nodes = {node.name: node for node in traced.graph.nodes}
     missing = [name for name, _ in plan.units if name not in nodes]
     if missing:
@@ -227,6 +226,16 @@ def rewrite(
         _replace_call(nodes[name], unit, in_place=_overwrites(nodes[name], function))
         replaced[unit] = function
     return _assemble(module, traced, plan.dropped, units), replaced
+
+
+def _trace(module: nn.Module, plan: Rewrite) -> Traced:
+    try:
+        return trace(module, dict(plan.constants))
+    except NotTraceableError as reason:
+        raise ValueError(
+            f"the forward of {plan.module or 'the model'} cannot be traced: {reason}; it is not "
+            "the code that was swapped"
+        ) from reason
 
 
 def _assemble(

@@ -49,6 +49,18 @@ class Site:
         file, line, _ = self.calls[0].location
         return f"{PurePath(file).name}:{line}"
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The smallest and the largest input that the example brought."""
+        intervals = [call.interval for call in self.calls if call.interval is not None]
+        if not intervals:
+            raise ValueError(
+                f"example_inputs bring no finite number to {self.names[0]} ({self.kind}, "
+                f"{self.place}): give inputs that are not empty or NaN, or leave the call out with "
+                "match"
+            )
+        return min(low for low, _ in intervals), max(high for _, high in intervals)
+
 
 @dataclass
 class Plan:
@@ -56,6 +68,7 @@ class Plan:
 
     sites: list[Site]
     rewrites: list[Rewrite]
+    traced: dict[str, Traced]  # by the module that is rewritten
     left: list[Left]
 
 
@@ -72,6 +85,7 @@ class Planner:
         for invocation in invocations:
             self.invocations[id(invocation.owner)].append(invocation)
         self.left: list[Left] = []
+        self.traced: dict[str, Traced] = {}
         self.sites = self._sites()
 
     def plan(self) -> Plan:
@@ -93,7 +107,7 @@ class Planner:
             except NotTraceableError as reason:
                 self._leave(sites, f"cannot be traced: {reason}")
         placed.sort(key=lambda site: site.calls[0].order)
-        return Plan(placed, rewrites, self.left)
+        return Plan(placed, rewrites, self.traced, self.left)
 
     def path(self, module: nn.Module) -> str:
         """Return the first name of a module in the model."""
@@ -172,6 +186,7 @@ class Planner:
         traced, constants = _trace(owner, invocations)
         nodes = self._match_nodes(owner, invocations, traced)
         paths = self.paths[id(owner)]
+        self.traced[paths[0]] = traced
         taken = set(dir(owner))
         units = []
         for site in sites:
@@ -243,7 +258,6 @@ class Planner:
 def make_units(
     site: Site,
     forms: Forms,
-    num_hinges: int,
     per: Sharing,
     unit_dim: UnitDim | None,
     model: nn.Module,
@@ -259,8 +273,8 @@ def make_units(
         )
     ((unit_shape, axis),) = shapes
     dtype = _parameter_dtype(call, model)
-    interval = _interval(site)
-    form = forms.of(site.function, interval)
+    interval = site.interval
+    form = forms.of(site.function, interval, dtype)
     if form.slope.dim() > 1 and form.slope.shape[1:] != unit_shape[:1]:
         raise ValueError(
             f"{site.names[0]} has slopes for {form.slope.shape[1]} channels, which units of shape "
@@ -275,7 +289,7 @@ def make_units(
         kind=site.kind,
         unit_shape=unit_shape,
         unit_dim=axis,
-        num_hinges=num_hinges,
+        num_hinges=len(form.slope),
         num_parameters=sum(parameter.numel() for parameter in unit.parameters()),
         error=error,
         interval=interval,
@@ -284,16 +298,6 @@ def make_units(
         aliases=tuple(site.names[1:]),
     )
     return swap, unit
-
-
-def _interval(site: Site) -> tuple[float, float]:
-    intervals = [call.interval for call in site.calls if call.interval is not None]
-    if not intervals:
-        raise ValueError(
-            f"example_inputs bring no finite number to {site.names[0]} ({site.kind}, {site.place}):"
-            " give inputs that are not empty or NaN, or leave the call out with match"
-        )
-    return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
 def _unit_axes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -338,13 +339,16 @@ def _examine(candidate: Any, input: Tensor) -> nn.Module | None:
 
 
 def _interval(input: Tensor) -> tuple[float, float] | None:
-    if input.is_complex():
+    if input.is_complex() or input.numel() == 0:
         return None
+    low, high = map(float, input.aminmax())
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high
     finite = input[input.isfinite()]
     if finite.numel() == 0:
         return None
-    low, high = finite.aminmax()
-    return (float(low), float(high))
+    low, high = map(float, finite.aminmax())
+    return low, high
 
 
 def _location() -> tuple[str, int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,14 @@ from torch.utils._pytree import tree_leaves
 from torchapl.modules import Unit
 from torchapl.surgery.apply import replaced_by
 from torchapl.watch import Inputs, call, untouched
+
+
+class Difference(NamedTuple):
+    """Of the outputs of a model in two runs."""
+
+    largest: float
+    size: float  # of the largest output in the first run
+    rounding: float  # the part of it that may be rounding alone
 
 
 def check_outputs(outputs: Any) -> None:
@@ -29,8 +37,8 @@ def check_outputs(outputs: Any) -> None:
 
 def verify(
     model: nn.Module, example_inputs: Inputs, before: Any, units: Mapping[str, Unit]
-) -> float:
-    """Return the largest change of the outputs that the units cause.
+) -> Difference:
+    """Return the change of the outputs that the units cause.
 
     Raises:
         RuntimeError: If the model does not compute the same with the old functions in the units'
@@ -45,16 +53,16 @@ def verify(
             f"{unused[0]} is not called after the swap; the model was put back. Leave it out with "
             "match"
         )
-    change, scale, tolerance = _difference(before, wired)
-    if change > tolerance * scale:
+    change = _difference(before, wired)
+    if change.largest > change.rounding * change.size:
         raise RuntimeError(
-            f"the outputs changed by {change:.3g} although every function was kept; the model was "
-            "put back. It may read a tensor that an in-place activation overwrote through a view, "
-            "or not be deterministic"
+            f"the outputs changed by {change.largest:.3g} although every function was kept; the "
+            "model was put back. It may read a tensor that an in-place activation overwrote "
+            "through a view, or not be deterministic"
         )
     with untouched(model):
         after = call(model, example_inputs)
-    return _difference(before, after)[0]
+    return _difference(before, after)
 
 
 @contextmanager
@@ -79,13 +87,12 @@ def _as_before(units: Mapping[str, Unit], called: Counter[str]) -> Iterator[None
             vars(unit).pop("forward", None)
 
 
-def _difference(before: Any, after: Any) -> tuple[float, float, float]:
-    """Return the largest difference, the size of the values and the relative tolerance for it."""
+def _difference(before: Any, after: Any) -> Difference:
     firsts, seconds = _tensors(before), _tensors(after)
     shapes = [[tensor.shape for tensor in tensors] for tensors in (firsts, seconds)]
     if type(before) is not type(after) or shapes[0] != shapes[1]:
-        return float("inf"), 1.0, 0.0
-    change, scale, tolerance = 0.0, 0.0, 1e-4
+        return Difference(float("inf"), 1.0, 0.0)
+    largest, size, rounding = 0.0, 0.0, 1e-4
     for first, second in zip(firsts, seconds, strict=True):
         if first.numel() == 0:
             continue
@@ -93,11 +100,11 @@ def _difference(before: Any, after: Any) -> tuple[float, float, float]:
         # Infinities and NaN in the same places are no difference, elsewhere they are infinite.
         same = (first == second) | (first.isnan() & second.isnan())
         gap = torch.where(same, 0.0, gap.nan_to_num(torch.inf, torch.inf))
-        change = max(change, float(gap.max()))
-        scale = max(scale, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        largest = max(largest, float(gap.max()))
+        size = max(size, float(first.double().nan_to_num(0.0, 0.0, 0.0).abs().max()))
         if first.dtype in (torch.float16, torch.bfloat16):
-            tolerance = 2e-2
-    return change, scale, tolerance
+            rounding = 2e-2
+    return Difference(largest, size, rounding)
 
 
 def _tensors(value: Any, depth: int = 3) -> list[Tensor]:
