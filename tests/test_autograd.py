@@ -317,4 +317,4 @@ def test_sharded_units_start_and_are_penalised(start: object) -> None:
     loss.backward()
     torch.testing.assert_close(model[1].slope.grad.full_tensor(), slope)
     if start is torchapl.init.leaky_:
-        assert torch.equal(slope[:, 0], torch.tensor([-0.25, 0.0, 0.0]))
+        assert torch.equal(slope[:, 0], torch.tensor([0.0, -0.25, 0.0]))

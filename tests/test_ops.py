@@ -240,7 +240,7 @@ def test_forward_mode(case: Case) -> None:
 
 
 def test_forward_mode_through_dual_tensors() -> None:
-    unit = APL(3)
+    unit = APL(3, init="leaky")
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.tensor([[-1.0, 0.5, 2.0]]), torch.ones(1, 3))
         tangent = forward_ad.unpack_dual(unit(dual)).tangent

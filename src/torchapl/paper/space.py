@@ -72,7 +72,7 @@ def search_space(experiment: Experiment) -> tuple[Dimension, ...]:
         ...     print(dimension)
         depth one of 3, 4, 5, 6, 7, 8, 9, 10
         width from 0.5 to 2, log
-        dropout from 0 to 1.5
+        dropout from 0 to 1
     """
     optim, own_width = experiment.optim, experiment.width
     network = NETWORKS.get(experiment.net)
@@ -81,8 +81,8 @@ def search_space(experiment: Experiment) -> tuple[Dimension, ...]:
         space.append(Choice("depth", network.depths))
     space.append(Range("width", own_width / 2, own_width * 2))
     if network.drops:
-        # A factor on the network's own rates, the largest of which is 1/2.
-        space.append(Range("dropout", 0.0, 1.5, log=False))
+        # A factor on the network's own rates.
+        space.append(Range("dropout", 0.0, 1.0, log=False))
     space.append(Choice("start", ("authors", "he")))
     space.append(Range("optim.lr", optim.lr / 10, optim.lr * 10))
     if optim.weight_decay > 0:
