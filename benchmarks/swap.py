@@ -54,7 +54,7 @@ def resnet50(activation: type[nn.Module]) -> nn.Module:
     return nn.Sequential(*layers, *head)
 
 
-def measure(activation: type[nn.Module], num_hinges: int, repetitions: int) -> str:
+def measure(activation: type[nn.Module], num_hinges: int | None, repetitions: int) -> str:
     seconds = []
     x = torch.randn(1, 3, 224, 224)
     for _ in range(repetitions):
@@ -77,7 +77,7 @@ def measure(activation: type[nn.Module], num_hinges: int, repetitions: int) -> s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-hinges", type=int, default=4)
+    parser.add_argument("--num-hinges", type=int, help="by tolerance if not given")
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     threads = torch.get_num_threads()

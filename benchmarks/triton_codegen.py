@@ -26,7 +26,7 @@ from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
 
 from torchapl.ops import triton as kernels
-from torchapl.ops.geometry import Geometry
+from torchapl.ops.geometry import Collapsed
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -42,8 +42,8 @@ DTYPES = {
     "fp64": torch.float64,
 }
 GEOMETRIES = {
-    "inner > 1": Geometry(128, 96, 1024, (0,)),
-    "inner = 1": Geometry(128, 98304, 1, (0,)),
+    "inner > 1": Collapsed(128, 96, 1024, (0,)),
+    "inner = 1": Collapsed(128, 98304, 1, (0,)),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAPS = ("y_ptr", "x_ptr", "g_ptr", "dx_ptr")
@@ -65,7 +65,7 @@ def compile_kernel(
     kernel: str,
     dtype: torch.dtype,
     hinges: int,
-    geometry: Geometry,
+    geometry: Collapsed,
     target: str,
     unwanted: tuple[str, ...] = (),
     gradient: tuple[int, int, int] | None = None,

@@ -12,19 +12,19 @@ from functools import cache
 import torch
 from triton_codegen import GEOMETRIES, compile_kernel, count_instructions
 
-from torchapl.ops.geometry import Geometry, tile_of
+from torchapl.ops.geometry import Collapsed, tile_of
 from torchapl.ops.triton import THREADS
 
 SHAPES = {
-    "(128,96,32,32) per channel": Geometry(128, 96, 1024, (0,)),
-    "(128,96,32,32) per unit": Geometry(128, 98304, 1, (0,)),
-    "(128,128,16,16) per channel": Geometry(128, 128, 256, (0,)),
-    "(128,128,16,16) per unit": Geometry(128, 32768, 1, (0,)),
-    "(4096,300)": Geometry(4096, 300, 1, (0,)),
-    "(100,274)": Geometry(100, 274, 1, (0,)),
-    "(32,197,768) last axis": Geometry(6304, 768, 1, (0,)),
-    "(64,8,224,224) per channel": Geometry(64, 8, 50176, (0,)),
-    "(64,8,224,224) per unit": Geometry(64, 401408, 1, (0,)),
+    "(128,96,32,32) per channel": Collapsed(128, 96, 1024, (0,)),
+    "(128,96,32,32) per unit": Collapsed(128, 98304, 1, (0,)),
+    "(128,128,16,16) per channel": Collapsed(128, 128, 256, (0,)),
+    "(128,128,16,16) per unit": Collapsed(128, 32768, 1, (0,)),
+    "(4096,300)": Collapsed(4096, 300, 1, (0,)),
+    "(100,274)": Collapsed(100, 274, 1, (0,)),
+    "(32,197,768) last axis": Collapsed(6304, 768, 1, (0,)),
+    "(64,8,224,224) per channel": Collapsed(64, 8, 50176, (0,)),
+    "(64,8,224,224) per unit": Collapsed(64, 401408, 1, (0,)),
 }
 # Bytes per second, and instructions of a thread per second: multiprocessors * 128 * clock, or
 # compute units * 64 * clock.
@@ -38,7 +38,7 @@ GPUS = {
 MANY = 10
 
 
-def side_traffic(geometry: Geometry, hinges: int) -> tuple[float, float, float]:
+def side_traffic(geometry: Collapsed, hinges: int) -> tuple[float, float, float]:
     """Return bytes per element: parameters in forward, parameters and sums in backward.
 
     Third, what of the two must come from memory: every parameter read twice and its gradient

@@ -28,7 +28,7 @@ from torchapl.ops import geometry, layout
     ids=str,
 )
 def test_tiles_by_rule(sizes: tuple[int, int, int], tile: tuple[int, int, int]):
-    shape = geometry.Geometry(*sizes, (0,))
+    shape = geometry.Collapsed(*sizes, (0,))
     assert geometry.tile_of(shape, 4096) == tile
     covered = [
         blocks * t for blocks, t in zip(geometry.Tile(*tile).blocks(shape), tile, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,30 +13,17 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "torchapl"
 
-# A part may import from its own level (only itself) and from the levels above it in this list.
-LEVELS = [
-    {"theorem", "reference"},
-    {"ops"},
-    {"functional"},
-    {"starts"},
-    {"modules"},
-    {"init", "optim"},
-    {"curves"},
-    {"surgery", "plotting"},
-    {"integrations"},
-    {"paper"},
-    {"bench"},
-    {"cli"},
-]
-PAPER_LEVELS = [
-    {"activations", "atomic"},
-    {"config"},
-    {"rivals", "data", "schedule", "metrics", "runs", "checkpoint", "provenance"},
-    {"nets", "optim"},
-    {"experiments", "train"},
-    {"sweep", "tune"},
-    {"report"},
-]
+
+def levels_of(package: str) -> list[set[str]]:
+    """Read the order of the imports: a part may import from itself and from the levels above."""
+    text = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text()
+    section = text.split(f"In `{package}`:\n\n")[1].split("\n\n")[0]
+    parts = (line.split(". ", 1)[1].split(":")[0] for line in section.splitlines())
+    return [set(re.findall(r"`(\w+)`", names)) for names in parts]
+
+
+LEVELS = levels_of("torchapl")
+PAPER_LEVELS = levels_of("torchapl.paper")
 EXTRA = {
     "numpy",
     "scipy",
@@ -68,14 +56,14 @@ def level_of(part: str, levels: list[set[str]]) -> int | None:
 
 
 def violations(root: Path, package: str, levels: list[set[str]]) -> list[str]:
-    found = []
+    offences = []
     for path in sorted(root.rglob("*.py")):
         if path == root / "__init__.py":
             continue
         own = path.relative_to(root).parts[0].removesuffix(".py")
         own_level = level_of(own, levels)
         if own_level is None:
-            found.append(f"{path.relative_to(root)}: {own!r} has no place in the import order")
+            offences.append(f"{path.relative_to(root)}: {own!r} has no place in the import order")
             continue
         for name, _ in imported_modules(path):
             if not name.startswith(package + "."):
@@ -86,8 +74,8 @@ def violations(root: Path, package: str, levels: list[set[str]]) -> list[str]:
             if level is None or part == own:
                 continue
             if level >= own_level:
-                found.append(f"{path.relative_to(root)} imports {name}")
-    return found
+                offences.append(f"{path.relative_to(root)} imports {name}")
+    return offences
 
 
 def test_imports_go_one_way() -> None:
@@ -96,6 +84,18 @@ def test_imports_go_one_way() -> None:
 
 def test_imports_of_the_paper_go_one_way() -> None:
     assert violations(SOURCE / "paper", "torchapl.paper", PAPER_LEVELS) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "levels"),
+    [(SOURCE, LEVELS), (SOURCE / "paper", PAPER_LEVELS)],
+    ids=["core", "paper"],
+)
+def test_the_list_names_what_there_is(folder: Path, levels: list[set[str]]) -> None:
+    parts = {
+        path.name.removesuffix(".py") for path in folder.iterdir() if path.suffix in ("", ".py")
+    }
+    assert set().union(*levels) == {part for part in parts if not part.startswith("_")}
 
 
 def test_the_order_is_enforced(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_takes_integers_of_numpy() -> None:
     np = pytest.importorskip("numpy")
     unit = APL(np.int64(3), np.int32(2), unit_dim=np.int64(-1))
     assert repr(unit) == "APL((3,), num_hinges=2, unit_dim=-1)"
-    assert repr(APL(np.array([3, 4]))) == "APL((3, 4), num_hinges=2, unit_dim=1)"
+    assert repr(APL(np.array([3, 4]))) == "APL((3, 4), num_hinges=8, unit_dim=1)"
     x = torch.randn(2, 3)
     assert torch.equal(apl(x, unit.slope, unit.offset, unit_dim=np.int64(1)), unit(x))
 

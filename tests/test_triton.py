@@ -252,7 +252,7 @@ def test_last_tile_beyond_two_to_the_31(sizes, monkeypatch: pytest.MonkeyPatch):
     # The addresses of the last tile of a map that is not there: exact in 64 bits.
     from triton.runtime import interpreter
 
-    shape = geometry.Geometry(*sizes, (0,))
+    shape = geometry.Collapsed(*sizes, (0,))
     programs, settings = kernels.launch_settings(shape, torch.float32, 1, hip=False)
     assert programs < 2**31
     builder = interpreter.interpreter_builder

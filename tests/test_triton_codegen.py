@@ -14,9 +14,12 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from torchapl.ops.geometry import Geometry
+from torchapl.ops.geometry import Collapsed
 
-PATTERNS = {"inner > 1": Geometry(128, 96, 1024, (0,)), "inner = 1": Geometry(128, 98304, 1, (0,))}
+PATTERNS = {
+    "inner > 1": Collapsed(128, 96, 1024, (0,)),
+    "inner = 1": Collapsed(128, 98304, 1, (0,)),
+}
 # Half of a concatenation along the units.
 SLICE = {"inner > 1": (2 * 96 * 1024, 1024, 1), "inner = 1": (2 * 98304, 1, 0)}
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -174,9 +177,9 @@ def _additions_in_a_row(ptx: str) -> int:
 def test_odd_sizes_do_not_spill(codegen):
     # Neither aligned nor a power of two: single elements and a mask for each.
     for geometry in (
-        Geometry(37, 301, 1, (0,)),
-        Geometry(37, 5, 3137, (0,)),
-        Geometry(3, 999, 7, (0,)),
+        Collapsed(37, 301, 1, (0,)),
+        Collapsed(37, 5, 3137, (0,)),
+        Collapsed(3, 999, 7, (0,)),
     ):
         for target in ("sm_80", "gfx942"):
             code = codegen.compile_kernel("backward", torch.bfloat16, 5, geometry, target)

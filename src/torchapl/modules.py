@@ -1,4 +1,4 @@
-"""The module and its lazy form."""
+"""The modules: the unit, its lazy form, and the unit with an affine map around it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter
 
-from torchapl import starts
 from torchapl.functional import apl, as_int
 
 Sharing = Literal["unit", "channel", "layer"]
 Start = Callable[[Tensor, Tensor], None]
+# By name; :mod:`torchapl.init`, which needs the modules, puts the functions in.
+STARTS: dict[str, Start] = {}
 
 
 class APL(nn.Module):
@@ -28,10 +29,11 @@ class APL(nn.Module):
     Args:
         unit_shape: ``(C, H, W)`` gives every position of a feature map its own curve, ``C`` one to
             every channel, ``()`` one to the whole layer.
-        num_hinges: The S of the formula.
+        num_hinges: The S of the formula. Numbers from 5 on serve about equally well.
         unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
             for units on the last axis, as in transformers.
-        init: Fills slope and offset at the start, see :mod:`torchapl.init`.
+        init: The curve at the start: a function of :mod:`torchapl.init` or its name without the
+            underscore (``"silu"``), or any function that fills slope and offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -43,7 +45,7 @@ class APL(nn.Module):
         offset: The :math:`b_s`, learnable, of the same shape.
 
     Example:
-        >>> unit = APL(96, num_hinges=2)
+        >>> unit = APL(96)
         >>> unit(torch.randn(8, 96, 32, 32)).shape
         torch.Size([8, 96, 32, 32])
     """
@@ -54,17 +56,17 @@ class APL(nn.Module):
     def __init__(
         self,
         unit_shape: int | Sequence[int] = (),
-        num_hinges: int = 2,
+        num_hinges: int = 8,
         *,
         unit_dim: int = 1,
-        init: Start = starts.leaky_,
+        init: Start | str = "silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         shape = _parameter_shape(num_hinges, unit_shape)
         self.unit_dim = as_int("unit_dim", unit_dim)
-        self.init = init
+        self.init = _start(init)
         self.slope = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.offset = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
@@ -98,7 +100,8 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         per: ``"unit"`` gives every position from ``unit_dim`` on its own curve, ``"channel"`` one
             to every index of ``unit_dim``, ``"layer"`` one to the whole input.
         unit_dim: The axis of the channels.
-        init: Fills slope and offset at the start, see :mod:`torchapl.init`.
+        init: The curve at the start: a function of :mod:`torchapl.init` or its name without the
+            underscore (``"silu"``), or any function that fills slope and offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -107,18 +110,18 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         >>> net(torch.randn(1, 3, 8, 8)).shape
         torch.Size([1, 8, 6, 6])
         >>> net[1]
-        APL((8, 6, 6), num_hinges=2, unit_dim=1)
+        APL((8, 6, 6), num_hinges=8, unit_dim=1)
     """
 
     cls_to_become = APL  # type: ignore[assignment]  # the mixin declares None
 
     def __init__(
         self,
-        num_hinges: int = 2,
+        num_hinges: int = 8,
         per: Sharing = "channel",
         *,
         unit_dim: int = 1,
-        init: Start = starts.leaky_,
+        init: Start | str = "silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -126,7 +129,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
             raise ValueError(f"per must be 'unit', 'channel' or 'layer', got {per!r}")
         # The stand-in of one unit is not started: that would consume random numbers.
         super().__init__((), num_hinges, unit_dim=unit_dim, init=_leave)
-        self.init = init
+        self.init = _start(init)
         self.per = per
         self._num_hinges = super().num_hinges
         # torch's stub hides both the arguments and that it is a Parameter.
@@ -158,6 +161,100 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
 
     def extra_repr(self) -> str:
         return f"num_hinges={self._num_hinges}, per={self.per!r}, unit_dim={self.unit_dim}"
+
+
+class AffineAPL(nn.Module):
+    r"""Any continuous piecewise-linear function: an APL unit between two affine maps.
+
+    .. math::
+        f(x) = w\,h(x - c) + k\,x + z
+
+    An APL unit is x on the right. A network's next layer turns that into any other line but a
+    horizontal one, as the paper argues: :math:`w\,h(x) + z` has the right slope w, and w = 0 would
+    leave nothing of the curve. Nor does :math:`w\,h(vx + c) + z` help: one of its ends always rises
+    or falls, so it is never a bounded function such as ReLU6 or hardtanh. A multiple k of the input
+    is the one number that is missing. With the centre c the kink of max(0, x) falls on a knot of f,
+    which saves up to two hinges: K knots take K - 1 of them.
+
+    The four numbers are buffers: the layers around the unit learn such maps already.
+
+    Args:
+        unit_shape: As in :class:`APL`.
+        num_hinges: As in :class:`APL`.
+        unit_dim: As in :class:`APL`.
+        init: As in :class:`APL`.
+        scale: The w above.
+        shift: The z.
+        skip: The k.
+        center: The c.
+        device: As in torch.nn.
+        dtype: As in torch.nn.
+
+    Example:
+        >>> hardtanh = curves.AffineAPL(num_hinges=1, scale=1.0, skip=-1.0, center=-1.0)
+        >>> with torch.no_grad():
+        ...     _ = hardtanh.unit.slope.fill_(-1.0), hardtanh.unit.offset.fill_(2.0)
+        >>> hardtanh(torch.tensor([-3.0, 0.5, 3.0])).tolist()
+        [-1.0, 0.5, 1.0]
+    """
+
+    scale: Tensor
+    shift: Tensor
+    skip: Tensor
+    center: Tensor
+
+    def __init__(
+        self,
+        unit_shape: int | Sequence[int] = (),
+        num_hinges: int = 8,
+        *,
+        unit_dim: int = 1,
+        init: Start | str = "silu",
+        scale: float = 1.0,
+        shift: float = 0.0,
+        skip: float = 0.0,
+        center: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.unit = APL(
+            unit_shape, num_hinges, unit_dim=unit_dim, init=init, device=device, dtype=dtype
+        )
+        for name, value in (("scale", scale), ("shift", shift), ("skip", skip), ("center", center)):
+            self.register_buffer(name, torch.tensor(value, dtype=dtype, device=device))
+
+    def forward(self, input: Tensor) -> Tensor:
+        curve: Tensor = self.scale * self.unit(input - self.center)
+        return curve + self.skip * input + self.shift
+
+    def extra_repr(self) -> str:
+        numbers = ("scale", "shift", "skip", "center")
+        return ", ".join(f"{name}={getattr(self, name).item():.6g}" for name in numbers)
+
+
+Unit = APL | AffineAPL
+
+
+def inner_unit(unit: Unit) -> APL:
+    """Return the APL unit that is, or is inside, ``unit``."""
+    if isinstance(unit, AffineAPL):
+        return unit.unit
+    if isinstance(unit, APL):
+        return unit
+    raise TypeError(f"unit must be an APL or AffineAPL module, got {type(unit).__name__}")
+
+
+def _start(init: Start | str) -> Start:
+    if callable(init):
+        return init
+    if isinstance(init, str) and init in STARTS:
+        return STARTS[init]
+    names = ", ".join(map(repr, STARTS))
+    message = (
+        f"init must be one of {names}, or a function that fills slope and offset, got {init!r}"
+    )
+    raise ValueError(message) if isinstance(init, str) else TypeError(message)
 
 
 def _leave(slope: Tensor, offset: Tensor) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves import sample
-from torchapl.curves.simplify import named_units
 from torchapl.functional import apl
+from torchapl.watch import named_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +41,7 @@ def plot(
         >>> [axes.get_title() for axes in figure.axes]
         ['1: 8 curves', '3: 2 curves']
     """
-    # A layer with several names is drawn under the first.
-    units = {id(unit): (name, unit) for name, unit in reversed(list(named_units(model)))}
+    units = list(named_units(model))
     if not units:
         raise ValueError(f"model has no APL units to draw, got {type(model).__name__}")
     low, high = interval
@@ -58,7 +57,7 @@ def plot(
     figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     x = torch.linspace(low, high, 201)
-    for axes, (name, unit) in zip(panels, reversed(units.values()), strict=False):
+    for axes, (name, unit) in zip(panels, units, strict=False):
         curves = sample(unit, x).float().cpu().reshape(-1, len(x))
         draw_curves(axes, x, curves, max_curves)
         count = len(curves)

@@ -13,10 +13,10 @@ class AffineForm(NamedTuple):
 
     slope: Tensor
     offset: Tensor
-    scale: float
-    shift: float
-    skip: float
-    center: float
+    scale: float = 1.0
+    shift: float = 0.0
+    skip: float = 0.0
+    center: float = 0.0
 
     @property
     def is_plain(self) -> bool:
@@ -49,8 +49,8 @@ def hinges_from_piecewise_linear(knots: Tensor, slopes: Tensor) -> tuple[Tensor,
         )
     b = torch.cat([knots, knots.new_zeros(1)])
     a = torch.cat([slopes.diff(), knots.new_full((1,), -1.0)])
-    b, place = torch.unique(b, return_inverse=True)
-    a = torch.zeros_like(b).index_add_(0, place, a)
+    b, index = torch.unique(b, return_inverse=True)
+    a = torch.zeros_like(b).index_add_(0, index, a)
     return a[a != 0], b[a != 0]
 
 
@@ -84,9 +84,9 @@ def affine_form(knots: Tensor, slopes: Tensor, intercept: float) -> AffineForm:
         scale = right if right != 0 else 1.0
         minus_one = knots.new_full((1,), -1.0)
         return AffineForm(minus_one, knots.new_zeros(1), scale, intercept, right - scale, 0.0)
-    place = int(jumps.abs().argmax())
-    scale, center = float(jumps[place]), float(knots[place])
-    others = torch.arange(knots.numel(), device=knots.device) != place
+    largest = int(jumps.abs().argmax())
+    scale, center = float(jumps[largest]), float(knots[largest])
+    others = torch.arange(knots.numel(), device=knots.device) != largest
     return AffineForm(
         slope=jumps[others] / scale,
         offset=knots[others] - center,

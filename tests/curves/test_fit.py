@@ -219,3 +219,29 @@ def test_fewest_links_begin_with_a_given_line() -> None:
 def test_functions_may_work_in_place() -> None:
     found = fit(lambda x: x.tanh_(), 4, (-3.0, 3.0))
     assert found.max_error == fit(torch.tanh, 4, (-3.0, 3.0)).max_error
+
+
+@pytest.mark.parametrize(
+    "function", [F.gelu, F.silu, torch.tanh, F.hardswish, torch.sin, torch.abs]
+)
+@pytest.mark.parametrize("interval", [(-1.0, 0.5), (-23.0, 16.0)])
+def test_as_few_hinges_as_the_tolerance_allows(
+    function: Function, interval: tuple[float, float]
+) -> None:
+    tolerance = 0.02
+    result = fit(function, None, interval, tolerance=tolerance)
+    assert result.max_error <= tolerance
+    hinges = result.slope.numel()
+    # The samples take a twentieth of the tolerance.
+    assert hinges == 1 or fit(function, hinges - 1, interval).max_error > 0.93 * tolerance
+
+
+def test_a_tolerance_in_place_of_hinges_is_checked() -> None:
+    with pytest.raises(ValueError, match=r"needs a tolerance above 0 .* got tolerance=None"):
+        fit(F.gelu, None, (-1.0, 1.0))
+    with pytest.raises(
+        ValueError, match=r"needs a tolerance above 0 and norm='uniform', got .*squares"
+    ):
+        fit(F.gelu, None, (-1.0, 1.0), tolerance=0.1, norm="squares")
+    with pytest.raises(ValueError, match="tolerance=1e-05 takes more than 128 hinges on"):
+        fit(torch.sin, None, (-9.0, 9.0), tolerance=1e-5)

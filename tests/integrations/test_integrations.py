@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchapl import APL, swap_activations
-from torchapl.integrations.curves import curve_figure, curve_statistics
+from torchapl.integrations.curves import curve_statistics
 
 
 def network() -> nn.Sequential:
     model = nn.Sequential(
         nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Hardtanh(), nn.Linear(8, 1)
     )
-    swapped = swap_activations(model, torch.randn(16, 4))
+    swapped = swap_activations(model, torch.randn(16, 4), num_hinges=2)
     assert isinstance(swapped, nn.Sequential)
     return swapped
 
@@ -33,14 +33,14 @@ def test_statistics() -> None:
     assert set(curve_statistics(APL(3), prefix="")) >= {"left_slope_mean"}
 
 
-def test_figure_has_a_panel_for_each_layer() -> None:
+def test_a_shared_layer_is_counted_and_drawn_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    figure = curve_figure(network(), max_curves=4)
-    titles = [axis.get_title() for axis in figure.axes if axis.axison]
-    assert titles == ["1", "3"]
-    assert all(len(axis.lines) == 5 for axis in figure.axes if axis.axison)
-    with pytest.raises(ValueError, match="no APL units"):
-        curve_figure(nn.Linear(2, 2))
+    from torchapl.integrations.curves import save_figure
+
+    shared = APL(3)
+    model = nn.Sequential(shared, nn.Linear(3, 3), shared)
+    assert {name.split("/")[1] for name in curve_statistics(model)} == {"0"}
+    assert save_figure(model, tmp_path / "new", 7).name == "curves_00000007.png"
 
 
 @pytest.mark.filterwarnings("ignore")

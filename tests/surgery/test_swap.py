@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import torchapl
 from surgery import zoo
 from torchapl import APL, describe, rebuild_swapped, restore_activations, swap_activations
-from torchapl.surgery.running import run_model
+from torchapl.watch import call
 
 every_model = pytest.mark.parametrize("model", zoo.MODELS, ids=str)
 
@@ -22,7 +22,7 @@ def outputs(model: nn.Module, example: Any) -> Tensor:
     training = model.training
     model.eval()
     with torch.no_grad():
-        result: Tensor = run_model(model, example)
+        result: Tensor = call(model, example)
     model.train(training)
     return result
 
@@ -43,19 +43,21 @@ def test_every_call_site_gets_its_units(model: zoo.Model) -> None:
     for swap in report.swaps:
         unit = result.get_submodule(swap.name)
         curve = unit if isinstance(unit, APL) else unit.unit
-        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, 2)
+        assert (curve.unit_shape, curve.num_hinges) == (swap.unit_shape, swap.num_hinges)
+        assert swap.num_hinges == 8 or not model.exact
         for alias in swap.aliases:
             assert result.get_submodule(alias) is unit
 
 
 @every_model
 def test_outputs_stay(model: zoo.Model) -> None:
-    original, result, example = swapped(model, num_hinges=6)
+    original, result, example = swapped(model)
     before, after = outputs(original, example), outputs(result, example)
     if model.exact:
         assert torch.equal(before, after)
     else:
-        assert (before - after).abs().max() <= 0.1 * before.abs().max()
+        assert (before - after).abs().max() <= 0.005 * before.abs().max()
+        assert all(swap.error <= 3e-4 for swap in describe(result).swaps)
     assert float((before - after).abs().max()) == pytest.approx(
         describe(result).output_error, abs=1e-6
     )
@@ -71,7 +73,7 @@ def test_gradients_flow_and_a_step_changes_the_curves(model: zoo.Model, per: Any
     _, result, example = swapped(model, per=per)
     optimizer = torch.optim.SGD(torchapl.curve_parameters(result), lr=0.1)
     before = [parameter.detach().clone() for parameter in torchapl.curve_parameters(result)]
-    (run_model(result, example) - 1).square().mean().backward()
+    (call(result, example) - 1).square().mean().backward()
     optimizer.step()
     slopes = [p for name, p in result.named_parameters() if name.endswith("slope")]
     assert slopes
@@ -89,7 +91,7 @@ def test_training_mode_computes_the_same(model: zoo.Model) -> None:
     for net in (original, result):
         net.train()
         torch.manual_seed(3)
-        loss = run_model(net, example).square().mean()
+        loss = call(net, example).square().mean()
         loss.backward()
         losses.append(loss)
     assert torch.equal(*losses)
@@ -157,6 +159,7 @@ def test_relu_in_place_of_the_units(model: zoo.Model) -> None:
     assert outputs(restored, example).isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:the outputs differ")
 @every_model
 def test_simplified_curves_in_place_of_the_units(model: zoo.Model) -> None:
     _, result, example = swapped(model, num_hinges=4)
@@ -252,7 +255,9 @@ def test_second_swap_adds_to_the_first() -> None:
 
     net, x = Two(), torch.randn(64, 5)
     before = net(x)
-    net = swap_activations(net, x, match=lambda name, module: isinstance(module, nn.ReLU))
+    net = swap_activations(
+        net, x, num_hinges=2, match=lambda name, module: isinstance(module, nn.ReLU)
+    )
     assert [left.kind for left in describe(net).left] == ["Tanh"]
     net = swap_activations(net, x, num_hinges=8)
     assert [(s.kind, s.num_hinges) for s in describe(net).swaps] == [("ReLU", 2), ("Tanh", 8)]
@@ -276,6 +281,7 @@ def test_match_sees_name_and_module() -> None:
     assert {left.reason for left in describe(net).left} == {"not selected by match"}
 
 
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_gates_are_left_unless_asked_for() -> None:
     net = nn.Sequential(
         nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 4), nn.Softmax(-1), nn.Dropout()
@@ -336,10 +342,10 @@ def test_dtype(dtype: torch.dtype) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.GELU()).to(dtype)
     x = torch.randn(2, 3, 8, 8, dtype=dtype)
     before = net(x)
-    result = swap_activations(net, x, num_hinges=6)
+    result = swap_activations(net, x)
     assert {parameter.dtype for parameter in result.parameters()} == {dtype}
     assert result(x).dtype == dtype
-    torch.testing.assert_close(result(x), before, atol=0.1, rtol=0)
+    torch.testing.assert_close(result(x), before, atol=0.02, rtol=0)
 
 
 def test_memory_format() -> None:
@@ -404,6 +410,7 @@ def test_untraceable_calls_are_named() -> None:
         (lambda self, x, size=(1, 2): F.relu(self.l(x)), "size is a tuple"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_reasons_for_leaving_a_call(forward: Any, reason: str) -> None:
     kind = type("Net", (nn.Module,), {"forward": forward})
     net = kind()

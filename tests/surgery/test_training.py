@@ -62,7 +62,7 @@ def test_parameter_groups() -> None:
     before = curves_of(model)
     loss_of(model, batch()).backward()
     optimizer.step()
-    assert len(groups[1]["params"]) == len(before)
+    assert sum(len(group["params"]) for group in groups[1:]) == len(before)
     assert any(not torch.equal(a, b) for a, b in zip(before, curves_of(model), strict=True))
 
 
@@ -155,7 +155,7 @@ def _start(rank: int, worker: Callable[[int], None], world_size: int, port: int)
 def _reference_step() -> dict[str, Tensor]:
     """Return the state after one step on both ranks' batches, in one process."""
     model = network().eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(torchapl.parameter_groups(model), lr=0.1)
     ((loss_of(model, batch(0)) + loss_of(model, batch(1))) / 2).backward()
     optimizer.step()
     return model.state_dict()
@@ -164,7 +164,7 @@ def _reference_step() -> dict[str, Tensor]:
 def _ddp_worker(rank: int) -> None:
     model = network().eval()
     parallel = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(torchapl.parameter_groups(parallel), lr=0.1)
     loss_of(parallel, batch(rank)).backward()
     optimizer.step()
     torch.testing.assert_close(model.state_dict(), _reference_step())
@@ -179,7 +179,7 @@ def _fsdp_worker(rank: int) -> None:
     for part in (model.stem, model.block, model.head):
         fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(torchapl.parameter_groups(model), lr=0.1)
     loss_of(model, batch(rank)).backward()
     optimizer.step()
     expected = _reference_step()
@@ -188,8 +188,46 @@ def _fsdp_worker(rank: int) -> None:
         torch.testing.assert_close(whole, expected[name], msg=name)
 
 
+def _fsdp_reset_worker(rank: int) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh: Any = dist.device_mesh.init_device_mesh("cpu", (2,))
+    model = network().eval()
+    model.append = torchapl.curves.fit(torch.tanh, 3, (-3.0, 3.0)).module(4)
+    expected = {name: value.clone() for name, value in model.state_dict().items()}
+    fully_shard(model, mesh=mesh)
+    with torch.no_grad():
+        for parameter in torchapl.curve_parameters(model):
+            parameter.fill_(rank)
+    units = [module for module in model.modules() if isinstance(module, torchapl.APL)]
+    assert len(units) == 6
+    for unit in units:
+        unit.reset_parameters()
+    for name, value in model.state_dict().items():
+        whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+        assert torch.equal(whole, expected[name]), name
+
+
+def _fsdp_align_worker(rank: int) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh: Any = dist.device_mesh.init_device_mesh("cpu", (2,))
+    model, twin = network().eval(), network().eval()
+    outputs = model(batch())
+    fully_shard(model.block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    assert torchapl.init.align_(model, [batch()]) == torchapl.init.align_(twin, [batch()])
+    torch.testing.assert_close(model(batch()), outputs)
+    model.reshard()
+    for name, value in model.state_dict().items():
+        whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+        torch.testing.assert_close(whole, twin.state_dict()[name], msg=name)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("worker", [_ddp_worker, _fsdp_worker])
+@pytest.mark.parametrize(
+    "worker", [_ddp_worker, _fsdp_worker, _fsdp_reset_worker, _fsdp_align_worker]
+)
 def test_two_processes(worker: Callable[[int], None]) -> None:
     _run(worker)
 

@@ -106,6 +106,8 @@ EVERY = [
 ]
 
 
+# The small mobilenet makes next to nothing of its input, which any difference exceeds.
+@pytest.mark.filterwarnings(r"ignore:the outputs differ by \S+e-\d\d")
 @pytest.mark.parametrize("name", EVERY)
 def test_swap_train_save_rebuild(name: str) -> None:
     *_, inputs, count, kinds = ARCHITECTURES[name]
@@ -113,13 +115,13 @@ def test_swap_train_save_rebuild(name: str) -> None:
     before = outputs(model, example)
     parameters = dict(model.named_parameters())
 
-    swapped = swap_activations(model, example, num_hinges=3)
+    swapped = swap_activations(model, example)
     report = describe(swapped)
     assert swapped is model
     assert len(report.swaps) == count
     assert {swap.kind for swap in report.swaps} == set(kinds.split())
-    kept = dict(swapped.named_parameters())
-    assert all(kept[key] is parameter for key, parameter in parameters.items())
+    after_swap = dict(swapped.named_parameters())
+    assert all(after_swap[key] is parameter for key, parameter in parameters.items())
 
     after = outputs(swapped, example)
     change = max(float((new - old).abs().max()) for new, old in zip(after, before, strict=True))
@@ -142,6 +144,7 @@ def test_swap_train_save_rebuild(name: str) -> None:
         assert torch.equal(new, old)
 
 
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_what_cannot_be_traced_is_named() -> None:
     model = build("distilbert")
     report = describe(swap_activations(model, tokens(), match=lambda name, _: name == "relu"))
@@ -157,3 +160,16 @@ def test_generation_and_labels_still_work() -> None:
     assert model(**example, labels=example["input_ids"]).loss.isfinite()
     generated = model.generate(**example, max_new_tokens=2, do_sample=False, pad_token_id=0)
     assert generated.shape == (2, 9)
+
+
+def test_predictions_of_a_gpt2_of_six_layers_stay() -> None:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=6, n_embd=96, n_head=4, vocab_size=2000)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    example, others = torch.randint(0, 2000, (3, 8, 64)).split([1, 2])
+    with torch.no_grad():
+        before = model(others.flatten(0, 1)).logits
+        swapped = swap_activations(model, {"input_ids": example[0]})
+        after = swapped(others.flatten(0, 1)).logits
+    assert torch.equal(before.argmax(-1), after.argmax(-1))
+    assert (before - after).abs().max() < 0.005 * before.abs().max()

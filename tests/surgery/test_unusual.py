@@ -91,7 +91,8 @@ class Swish(nn.Module):
 
 @pytest.mark.parametrize("activation", [nn.Tanh(), Swish()])
 def test_an_example_of_one_value(activation: nn.Module) -> None:
-    net = swap_activations(nn.Sequential(nn.Linear(4, 1), activation), torch.randn(1, 4))
+    with pytest.warns(UserWarning, match=r"too little of the inputs of 1 \((Tanh|Swish)\) from"):
+        net = swap_activations(nn.Sequential(nn.Linear(4, 1), activation), torch.randn(1, 4))
     assert [swap.name for swap in describe(net).swaps] == ["1"]
 
 
@@ -222,6 +223,7 @@ def dropping_layers(net: Net, x: Tensor) -> Tensor:
         (Net(lambda net, x: F.relu(net.code(x)), code=nn.Linear(6, 6)), "'code' would be hidden"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:swap_activations found no activation")
 def test_a_graph_that_would_be_wrong_is_not_made(net: Net, reason: str) -> None:
     attributes = set(vars(net))
     states = random.getstate(), torch.get_rng_state()
@@ -267,10 +269,108 @@ def test_outputs_of_any_kind_are_compared(wrap: Callable[[Tensor], Any]) -> None
     assert 0 < report.output_error <= report.swaps[0].error
 
 
+@pytest.mark.parametrize(
+    ("example", "what"),
+    [
+        (torch.empty(0, 4), "empty"),
+        (torch.full((8, 4), float("nan")), "NaN or infinite"),
+        (torch.full((8, 4), float("inf")), "NaN or infinite"),
+    ],
+)
+def test_refuses_an_example_that_shows_nothing(example: Tensor, what: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    with pytest.raises(ValueError, match=f"all outputs of the model are {what}"):
+        swap_activations(model, example)
+    assert isinstance(model[1], nn.GELU)
+
+
+def test_refuses_a_call_that_the_example_does_not_reach_with_numbers() -> None:
+    class TwoHeads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.GELU(), nn.GELU()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.first(x), self.second(x[:0])
+
+    with pytest.raises(
+        ValueError, match=r"no finite number to second \(GELU, .*leave the call out"
+    ):
+        swap_activations(TwoHeads(), torch.randn(8, 4))
+    swapped = swap_activations(TwoHeads(), torch.randn(8, 4), match=lambda name, _: name == "first")
+    assert [swap.name for swap in describe(swapped).swaps] == ["first"]
+
+
+def test_tells_how_far_outputs_are_off() -> None:
+    model, example = nn.Sequential(nn.Linear(4, 8), nn.GELU()), torch.randn(64, 4)
+    with pytest.warns(
+        UserWarning, match=r"outputs differ by .* smaller tolerance or more num_hinges"
+    ):
+        swap_activations(copy.deepcopy(model), example, num_hinges=1)
+    swap_activations(copy.deepcopy(model), example, num_hinges=16)
+
+
+def test_tells_that_there_was_nothing_to_swap() -> None:
+    with pytest.warns(UserWarning, match="no activation to swap, the model is as it was$"):
+        swap_activations(nn.Linear(4, 8), torch.randn(64, 4))
+    with pytest.warns(UserWarning, match="as it was; describe.model. says why 1 were left"):
+        swap_activations(nn.Sequential(nn.Linear(4, 8), nn.Sigmoid()), torch.randn(64, 4))
+
+
+@pytest.mark.filterwarnings("ignore:the outputs differ")
+@pytest.mark.parametrize("function", [nn.GELU(), nn.Tanh(), nn.Hardswish(), Swish()])
+def test_the_tolerance_decides_the_hinges_once_for_all_calls(function: nn.Module) -> None:
+    layers = [nn.Linear(8, 8) for _ in range(3)]
+    for factor, layer in enumerate(layers):
+        layer.weight.data *= 2**factor
+    hinges = []
+    for tolerance in (1e-2, 1e-3):
+        model = nn.Sequential(*(part for layer in layers for part in (layer, function)))
+        net = swap_activations(model, torch.randn(256, 8), tolerance=tolerance)
+        swaps = describe(net).swaps
+        assert all(0 < swap.error <= tolerance for swap in swaps)
+        assert len({swap.num_hinges for swap in swaps}) == 1
+        # Beyond the example, by a quarter of its range.
+        low, high = swaps[-1].interval
+        x = torch.linspace(low - (high - low) / 4, high + (high - low) / 4, 1001)[:, None]
+        assert (net[-1](x.expand(-1, 8)) - function(x)).abs().max() <= tolerance
+        hinges.append(swaps[0].num_hinges)
+    assert hinges[0] < hinges[1]
+
+
+def test_the_tolerance_has_an_end() -> None:
+    class Wave(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sin(20 * x)
+
+    with pytest.warns(UserWarning, match="the outputs differ"):
+        net = swap_activations(nn.Sequential(nn.Identity(), Wave()), 10 * torch.randn(512, 1))
+    assert describe(net).swaps[0].num_hinges == 128
+    with pytest.raises(ValueError, match="tolerance must be above 0, got 0"):
+        swap_activations(nn.ReLU(), torch.randn(4), tolerance=0)
+
+
+def test_beyond_the_example_a_function_may_have_no_values() -> None:
+    class Log(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x + 20).log()
+
+    net = swap_activations(nn.Sequential(nn.Identity(), Log()), 20 * torch.rand(64, 4) - 19.9)
+    assert describe(net).swaps[0].error <= 3e-4
+
+
+def test_labels_of_a_loader_stay_out_of_the_example() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    swap_activations(model, [torch.randn(8, 4), torch.zeros(8)])
+    assert isinstance(model[1], APL)
+
+
 def test_outputs_that_became_nan_count() -> None:
     # 0 * max(0, b - x) is no number at -inf.
-    net = Net(lambda net, x: net.act(net.first(x) - torch.inf), act=nn.ReLU())
-    assert describe(swap_activations(net, torch.randn(4, 6))).output_error == torch.inf
+    net = Net(lambda net, x: net.act(net.first(x).where(x > 0, -torch.inf)), act=nn.ReLU())
+    with pytest.warns(UserWarning, match="the outputs differ by inf on the example"):
+        net = swap_activations(net, torch.randn(4, 6))
+    assert describe(net).output_error == torch.inf
 
 
 def test_a_weight_on_the_left_makes_rows() -> None:

@@ -1,6 +1,5 @@
 """Learned curves: read, build, fit, simplify and convert them, exactly."""
 
-from torchapl.curves.affine import AffineAPL
 from torchapl.curves.build import PiecewiseLinear, from_piecewise_linear, to_piecewise_linear
 from torchapl.curves.counting import LayerSize, ParameterCount, count_parameters, parameter_table
 from torchapl.curves.fit import Fit, fit
@@ -22,6 +21,7 @@ from torchapl.curves.read import (
 )
 from torchapl.curves.simplify import Simplification, SimplifiedLayer, observe_ranges, simplify
 from torchapl.curves.splines import LinearSpline, from_prelu, from_spline, to_prelu, to_spline
+from torchapl.modules import AffineAPL
 
 __all__ = [
     "AffineAPL",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchapl.curves.affine import AffineAPL, build, with_spare_hinges
-from torchapl.curves.kinks import Kinks, Unit
-from torchapl.modules import APL
+from torchapl.curves.kinks import Kinks
+from torchapl.form import build, with_spare_hinges
+from torchapl.modules import Unit
 from torchapl.theorem import (
     AffineForm,
     affine_form,
@@ -46,7 +46,7 @@ def from_piecewise_linear(
     unit_dim: int = 1,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-) -> APL | AffineAPL:
+) -> Unit:
     """Return units that are the continuous piecewise-linear g with these knots (Theorem 1).
 
     An APL unit is every such g that (1) is x right of some point and (2) has a constant slope left

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchapl.curves import squares, tube
-from torchapl.curves.affine import AffineAPL, build, with_spare_hinges
-from torchapl.modules import APL
+from torchapl.form import build, with_spare_hinges
+from torchapl.modules import Unit
 from torchapl.theorem import AffineForm, affine_form
 
 Norm = Literal["uniform", "squares"]
@@ -22,6 +22,8 @@ ScalarFunction = Callable[[Tensor], Tensor]
 # A hinge right of the interval makes its last segment something other than x; this many widths away
 # at most, so that slopes stay moderate.
 REACH = 4.0
+# A tolerance that takes more hinges is refused: such a unit is slow, and hardly what was meant.
+MOST_HINGES = 128
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,21 @@ class Fit:
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-    ) -> APL | AffineAPL:
+    ) -> Unit:
         """Return units that all start as this curve; an :class:`APL` wherever that suffices."""
         return build(self.form, unit_shape, unit_dim, device=device, dtype=dtype)
 
 
 def fit(
     function: ScalarFunction,
-    num_hinges: int,
+    num_hinges: int | None,
     interval: tuple[float, float],
     *,
     norm: Norm = "uniform",
     affine: bool | None = None,
     tolerance: float | None = None,
 ) -> Fit:
-    """Return the unit with ``num_hinges`` hinges that is nearest to a function on an interval.
+    """Return the unit that is nearest to a function on an interval, or near enough.
 
     Positions and slopes of the hinges are optimised together. The result of the uniform norm is the
     global optimum up to the resolution of the samples; that of least squares is the best of several
@@ -86,14 +88,14 @@ def fit(
 
     Args:
         function: Maps a float64 tensor of any shape to one of the same shape, element by element.
-        num_hinges: The S of the unit.
+        num_hinges: The S of the unit; None takes as few as the tolerance allows.
         interval: Where the function is approximated.
         norm: ``"uniform"`` minimises the largest error, ``"squares"`` the mean squared error.
         affine: Whether the unit may have an affine map around it (:class:`AffineAPL`), which gives
             it three more numbers and any right slope. By default only where the function does not
             itself approach x on the right.
         tolerance: The largest error that is acceptable, if any: an error is raised where
-            ``num_hinges`` are too few.
+            ``num_hinges``, or 128, are too few.
 
     Example:
         >>> silu = fit(nn.functional.silu, num_hinges=4, interval=(-8.0, 8.0))
@@ -101,6 +103,8 @@ def fit(
         0.050
         >>> silu.module(unit_shape=64)
         APL((64,), num_hinges=4, unit_dim=1)
+        >>> fit(nn.functional.silu, None, (-8.0, 8.0), tolerance=0.01).module()
+        APL((), num_hinges=10, unit_dim=1)
         >>> fit(torch.tanh, num_hinges=4, interval=(-3.0, 3.0)).module().scale.item() != 1.0
         True
     """
@@ -111,7 +115,11 @@ def fit(
         # Less max(0, x) a plain unit is the sum of its hinges.
         return _values(function, x) - (x.clamp(min=0) if plain else 0.0)
 
-    pieces = _uniform(target, interval, num_hinges, plain)
+    if num_hinges is None:
+        pieces = _within(target, interval, tolerance or 0.0, plain)
+        num_hinges = max(1, len(pieces.knots) if plain else len(pieces.knots) - 1)
+    else:
+        pieces = _uniform(target, interval, num_hinges, plain)
     if norm == "squares":
         pieces = _squares(target, interval, num_hinges, plain, pieces.knots)
     knots, slopes = _without_rounding(
@@ -183,11 +191,73 @@ def _uniform(
     # linear itself.
     low, lines = _best_lines(x[::16], y[::16], num_hinges, (0.0, size), plain, between=False)
     pieces = _pieces(lines)
-    if float((y - pieces.evaluate(x)).abs().max()) <= 1e-11 * size:
+    error = float((y - pieces.evaluate(x)).abs().max())
+    if error <= 1e-11 * size:
         return pieces
+    x = _samples(target, x[::16], max(1e-4 * low, 3e-6 * error), most=len(x))
     bounds = (0.999 * low, max(1.01 * low, 1e-9 * size))
-    _, lines = _best_lines(x, y, num_hinges, bounds, plain, between=True)
+    _, lines = _best_lines(x, target(x), num_hinges, bounds, plain, between=True)
     return _pieces(lines)
+
+
+def _within(
+    target: ScalarFunction, interval: tuple[float, float], tolerance: float, plain: bool
+) -> _Pieces:
+    """Return the fewest pieces that err by at most the tolerance."""
+    samples = _samples(target, _grid(interval, 513), 0.025 * tolerance, most=20_000)
+    x, y, start = _tube(samples, target(samples), plain)
+    between = (samples[1:] + samples[:-1]) / 2
+    # What the samples do not show takes a part of the tolerance, at kinks a larger one.
+    for share in (0.94, 0.9, 0.8):
+        lower, upper = ((y + side * share * tolerance).tolist() for side in (-1, 1))
+        if start is not None:
+            lower[0] = upper[0] = 0.0
+        links = MOST_HINGES + (1 if plain else 2)
+        lines = tube.fewest_links(x.tolist(), lower, upper, limit=links, start=start)
+        if lines is None:
+            raise ValueError(
+                f"tolerance={tolerance:g} takes more than {MOST_HINGES} hinges on {interval}: give "
+                "a larger one, or num_hinges"
+            )
+        pieces = _pieces(_mirrored(lines) if plain else lines)
+        probes = torch.cat([between, pieces.knots.clamp(*interval), _grid(interval, 20_001)])
+        if float((pieces.evaluate(probes) - target(probes)).abs().max()) < tolerance:
+            break
+    return pieces
+
+
+def _samples(target: ScalarFunction, x: Tensor, allowed: float, most: int) -> Tensor:
+    """Add points until the function is straight between them, up to the allowed error."""
+    for _ in range(24):  # a jump is never straight
+        if len(x) >= most:
+            break
+        middle = (x[1:] + x[:-1]) / 2
+        y = target(x)
+        bent = (target(middle) - (y[1:] + y[:-1]) / 2).abs() > allowed
+        if not bent.any():
+            break
+        x = torch.cat([x, middle[bent]]).sort().values
+    return x
+
+
+def _tube(x: Tensor, y: Tensor, plain: bool) -> tuple[Tensor, Tensor, tube.Line | None]:
+    """Return the samples as the tube sees them, and the line that it begins with.
+
+    Less max(0, x) a plain unit is 0 on the right. There, mirrored, begins the way through the tube,
+    with a gate far outside that keeps the first hinge within reach.
+    """
+    if not plain:
+        return x, y, None
+    far = x[-1] + REACH * (x[-1] - x[0])
+    return (
+        torch.cat([-far[None], -x.flip(0)]),
+        torch.cat([y.new_zeros(1), y.flip(0)]),
+        tube.Line(0.0, 0.0),
+    )
+
+
+def _mirrored(lines: list[tube.Line]) -> list[tube.Line]:
+    return [tube.Line(-slope, intercept) for slope, intercept in reversed(lines)]
 
 
 def _best_lines(
@@ -199,21 +269,16 @@ def _best_lines(
     *,
     between: bool,
 ) -> tuple[float, list[tube.Line]]:
-    if not plain:
-        links = num_hinges + 2
-        return tube.best_lines(x.tolist(), y.tolist(), links=links, bounds=bounds, between=between)
-    # Less max(0, x) the unit is 0 on the right. There, mirrored, begins the way through the tube,
-    # with a gate far outside that keeps the first hinge within reach.
-    far = x[-1] + REACH * (x[-1] - x[0])
+    x, y, start = _tube(x, y, plain)
     error, lines = tube.best_lines(
-        torch.cat([-far[None], -x.flip(0)]).tolist(),
-        torch.cat([y.new_zeros(1), y.flip(0)]).tolist(),
-        links=num_hinges + 1,
+        x.tolist(),
+        y.tolist(),
+        links=num_hinges + (1 if plain else 2),
         bounds=bounds,
         between=between,
-        start=tube.Line(0.0, 0.0),
+        start=start,
     )
-    return error, [tube.Line(-slope, intercept) for slope, intercept in reversed(lines)]
+    return error, _mirrored(lines) if plain else lines
 
 
 def _pieces(lines: list[tube.Line]) -> _Pieces:
@@ -260,10 +325,10 @@ def _without_rounding(
     knots, slopes = pieces.knots, pieces.slopes
     negligible = 1e-12 * size / (interval[1] - interval[0])
     jumps = slopes.diff()
-    kept = jumps.abs() > negligible
+    real = jumps.abs() > negligible
     right = torch.where(slopes[-1:].abs() > negligible, slopes[-1:], 0.0)
-    bends = jumps[kept].flip(0).cumsum(0).flip(0)
-    return knots[kept], torch.cat([right - bends, right])
+    bends = jumps[real].flip(0).cumsum(0).flip(0)
+    return knots[real], torch.cat([right - bends, right])
 
 
 def _errors(
@@ -280,9 +345,14 @@ def _errors(
 
 
 def _check_arguments(
-    num_hinges: int, interval: tuple[float, float], norm: str, tolerance: float | None
+    num_hinges: int | None, interval: tuple[float, float], norm: str, tolerance: float | None
 ) -> None:
-    if num_hinges < 1:
+    if num_hinges is None and (not tolerance or norm != "uniform"):
+        raise ValueError(
+            "num_hinges=None needs a tolerance above 0 and norm='uniform', got "
+            f"tolerance={tolerance} and norm={norm!r}"
+        )
+    if num_hinges is not None and num_hinges < 1:
         raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
     low, high = interval
     if not (math.isfinite(low) and math.isfinite(high) and low < high):

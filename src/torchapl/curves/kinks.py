@@ -7,10 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchapl.curves.affine import AffineAPL
-from torchapl.modules import APL
-
-Unit = APL | AffineAPL
+from torchapl.modules import AffineAPL, Unit, inner_unit
 
 
 class Kinks(NamedTuple):
@@ -89,15 +86,6 @@ class Kinks(NamedTuple):
         for position, jump in zip(self.position.unbind(-1), self.jump.unbind(-1), strict=True):
             y = y + jump[..., None] * (position[..., None] - x).clamp(min=0)
         return y
-
-
-def inner_unit(unit: Unit) -> APL:
-    """Return the APL unit that is, or is inside, ``unit``."""
-    if isinstance(unit, AffineAPL):
-        return unit.unit
-    if isinstance(unit, APL):
-        return unit
-    raise TypeError(f"unit must be an APL or AffineAPL module, got {type(unit).__name__}")
 
 
 def result_dtype(unit: Unit) -> torch.dtype:

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchapl.curves.affine import AffineAPL
-from torchapl.curves.kinks import Unit, inner_unit
+from torchapl.modules import AffineAPL, Unit, inner_unit
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
@@ -82,6 +81,7 @@ def combined(layer: nn.Linear, hidden: Hidden) -> nn.Linear:
 
 
 def _refilled(layer: Layer, weight: Tensor, bias: Tensor, like: Tensor) -> Layer:
+    """Give a layer, on the meta device if it is new, these weights: none is drawn at random."""
     layer.weight = nn.Parameter(weight.to(like), requires_grad=like.requires_grad)
     layer.bias = nn.Parameter(bias.to(like), requires_grad=like.requires_grad)
     if isinstance(layer, nn.Linear):
@@ -97,10 +97,13 @@ def grouped(hidden: Hidden, like: Tensor) -> tuple[nn.Conv2d, nn.Conv2d]:
     signs = hidden.sign.repeat(units).reshape(-1, 1, 1, 1)
     return (
         _refilled(
-            nn.Conv2d(units, k * units, 1, groups=units), signs, hidden.bias.T.flatten(), like
+            nn.Conv2d(units, k * units, 1, groups=units, device="meta"),
+            signs,
+            hidden.bias.T.flatten(),
+            like,
         ),
         _refilled(
-            nn.Conv2d(k * units, units, 1, groups=units),
+            nn.Conv2d(k * units, units, 1, groups=units, device="meta"),
             hidden.weight.T[..., None, None],
             hidden.constant,
             like,
@@ -124,6 +127,6 @@ def dense(
     expand = (identity[:, None] * hidden.sign[:, None]).flatten(0, 1)
     combine = (identity[..., None] * hidden.weight.T).flatten(1)
     return (
-        _refilled(nn.Linear(1, 1), expand, hidden.bias.T.flatten(), like),
-        _refilled(nn.Linear(1, 1), combine, hidden.constant, like),
+        _refilled(nn.Linear(1, 1, device="meta"), expand, hidden.bias.T.flatten(), like),
+        _refilled(nn.Linear(1, 1, device="meta"), combine, hidden.constant, like),
     )

@@ -7,8 +7,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from torchapl.curves.kinks import Kinks, Unit, inner_unit, result_dtype
-from torchapl.curves.simplify import named_units, put
+from torchapl.curves.kinks import Kinks, result_dtype
+from torchapl.curves.simplify import put
+from torchapl.modules import Unit, inner_unit
+from torchapl.watch import named_units
 
 
 class MaxoutPair(nn.Module):
@@ -81,7 +83,7 @@ def to_maxout(model: nn.Module) -> nn.Module:
     """
     converted = copy.deepcopy(model)
     pairs: dict[int, nn.Module] = {}
-    for name, unit in list(named_units(converted)):
+    for name, unit in list(named_units(converted, remove_duplicate=False)):
         if id(unit) not in pairs:
             pairs[id(unit)] = _pair(unit).train(unit.training)
         converted = put(converted, name, pairs[id(unit)])

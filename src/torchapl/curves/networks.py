@@ -6,14 +6,14 @@ import copy
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from torchapl.curves.calling import Inputs, call
-from torchapl.curves.kinks import Unit, inner_unit
 from torchapl.curves.layers import Hidden, combined, dense, expanded, grouped
-from torchapl.curves.simplify import named_units, put
+from torchapl.curves.simplify import put
+from torchapl.modules import Unit, inner_unit
+from torchapl.watch import Inputs, call, hooked, named_units, untouched
 
 
 def to_relu_network(
@@ -70,25 +70,25 @@ def _convert(
     model: nn.Module, example_inputs: Inputs, max_parameters: int, *, absorb_convolutions: bool
 ) -> nn.Module:
     converted = copy.deepcopy(model)
-    places, calls = _places(converted, example_inputs)
+    layouts, calls = _layouts(converted, example_inputs)
     for module in list(converted.modules()):
         # Parts that are also called from elsewhere, or alone, have to stay what they are.
-        once = len({calls[id(part)] for part in (module, *module.children())}) == 1
+        once = len({calls[id(child)] for child in (module, *module.children())}) == 1
         if type(module) is nn.Sequential and once:
-            _absorb(module, places, absorb_convolutions)
+            _absorb(module, layouts, absorb_convolutions)
     blocks: dict[int, nn.Module] = {}
-    for name, unit in list(named_units(converted)):
+    for name, unit in list(named_units(converted, remove_duplicate=False)):
         if id(unit) not in blocks:
-            if id(unit) not in places:
+            if id(unit) not in layouts:
                 raise ValueError(f"the example inputs do not reach the units of {name!r}")
-            block = _block(name, unit, places[id(unit)], max_parameters)
+            block = _block(name, unit, layouts[id(unit)], max_parameters)
             blocks[id(unit)] = block.train(unit.training)
         converted = put(converted, name, blocks[id(unit)])
     return converted
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Layout:
     """The input of a layer of units: its shape, and which axes the units have."""
 
     shape: tuple[int, ...]
@@ -108,70 +108,60 @@ class _Place:
         return math.prod(self.shape[self.start : self.stop])
 
 
-@torch.no_grad()
-def _places(model: nn.Module, example_inputs: Inputs) -> tuple[dict[int, _Place], Counter[int]]:
+def _layouts(model: nn.Module, example_inputs: Inputs) -> tuple[dict[int, _Layout], Counter[int]]:
     """Run the model: what do its units see, and how often is each module called?"""
-    found: dict[int, _Place] = {}
+    layouts: dict[int, _Layout] = {}
     calls: Counter[int] = Counter()
+    modules = dict(model.named_modules())
 
-    def watch(name: str, unit: Unit, input: Tensor) -> None:
-        shape, inner = tuple(input.shape), inner_unit(unit)
-        if inner.unit_shape:
-            start = inner.unit_dim % len(shape)
-            place = _Place(shape, start, start + len(inner.unit_shape))
-        elif len(shape) >= 4:
-            place = _Place(shape, 1, 2)
-        elif shape:
-            place = _Place(shape, len(shape) - 1, len(shape))
-        else:
-            raise ValueError(f"units {name!r} have an input without axes, which no layer takes")
-        if id(unit) in found and found[id(unit)].shape[1:] != shape[1:]:
-            raise ValueError(
-                f"units {name!r} are called with inputs of shapes {found[id(unit)].shape} and "
-                f"{shape}: give each call a layer of its own"
-            )
-        found[id(unit)] = place
-
-    def count(module: nn.Module, args: object) -> None:
+    def see(name: str, input: Any, output: Any) -> None:
+        module = modules[name]
         calls[id(module)] += 1
+        if not isinstance(module, Unit):
+            return
+        seen = _layout(name, module, tuple(input.shape))
+        before = layouts.setdefault(id(module), seen)
+        if before.shape[1:] != seen.shape[1:]:
+            raise ValueError(
+                f"units {name!r} are called with inputs of shapes {before.shape} and "
+                f"{seen.shape}: give each call a layer of its own"
+            )
 
-    hooks = [
-        unit.register_forward_pre_hook(lambda _, args, n=name, u=unit: watch(n, u, args[0]))
-        for name, unit in {id(u): (n, u) for n, u in named_units(model)}.values()
-    ]
-    hooks += [module.register_forward_pre_hook(count) for module in model.modules()]
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        # Evaluation mode: the statistics of batch normalisation must not move.
-        model.eval()
+    with untouched(model), hooked(modules, see):
         call(model, example_inputs)
-    finally:
-        for module, training in modes:
-            module.training = training
-        for hook in hooks:
-            hook.remove()
-    return found, calls
+    return layouts, calls
 
 
-def _absorb(module: nn.Sequential, places: dict[int, _Place], convolutions: bool) -> None:
+def _layout(name: str, unit: Unit, shape: tuple[int, ...]) -> _Layout:
+    inner = inner_unit(unit)
+    if inner.unit_shape:
+        start = inner.unit_dim % len(shape)
+        return _Layout(shape, start, start + len(inner.unit_shape))
+    if not shape:
+        raise ValueError(f"units {name!r} have an input without axes, which no layer takes")
+    start = 1 if len(shape) >= 4 else len(shape) - 1
+    return _Layout(shape, start, start + 1)
+
+
+def _absorb(module: nn.Sequential, layouts: dict[int, _Layout], convolutions: bool) -> None:
     """Let the neighbours of units in a Sequential take over their affine maps."""
     for i, unit in enumerate(module):
-        place = places.get(id(unit))
+        layout = layouts.get(id(unit))
         before = module[i - 1] if i > 0 else None
-        if place is None or not isinstance(unit, Unit):
+        if layout is None or not isinstance(unit, Unit):
             continue
         # A hook would see, or change, other values than before.
-        if any(part is not None and _has_hooks(part) for part in (before, unit)):
+        if any(layer is not None and _has_hooks(layer) for layer in (before, unit)):
             continue
-        hidden = Hidden.of(unit).flat(place.units)
+        hidden = Hidden.of(unit).flat(layout.units)
         j = _next_layer(module, i)
         after = module[j] if j < len(module) else None
-        if place.on_last_axis and type(before) is nn.Linear and type(after) is nn.Linear:
+        if layout.on_last_axis and type(before) is nn.Linear and type(after) is nn.Linear:
             if _has_hooks(after):
                 continue
             module[i - 1], module[i] = expanded(before, hidden), nn.ReLU()
             module[j] = combined(after, hidden)
-        elif place.on_channels and convolutions and type(before) is nn.Conv2d:
+        elif layout.on_channels and convolutions and type(before) is nn.Conv2d:
             module[i - 1] = expanded(before, hidden)
             module[i] = nn.Sequential(nn.ReLU(), grouped(hidden, before.weight)[1])
 
@@ -181,7 +171,7 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _next_layer(module: nn.Sequential, i: int) -> int:
-    """Return the place after ``i`` and after layers that do nothing in evaluation."""
+    """Return the index after ``i`` and after layers that do nothing in evaluation."""
     j = i + 1
     while j < len(module) and (
         isinstance(module[j], nn.Identity)
@@ -191,35 +181,35 @@ def _next_layer(module: nn.Sequential, i: int) -> int:
     return j
 
 
-def _block(name: str, unit: Unit, place: _Place, max_parameters: int) -> nn.Module:
-    hidden = Hidden.of(unit).flat(place.units)
+def _block(name: str, unit: Unit, layout: _Layout, max_parameters: int) -> nn.Module:
+    hidden = Hidden.of(unit).flat(layout.units)
     like = inner_unit(unit).slope
-    fits = hidden.weight.shape[0] * place.units**2 <= max_parameters
-    if place.on_last_axis and (fits or place.start != 1):
+    fits = hidden.weight.shape[0] * layout.units**2 <= max_parameters
+    if layout.on_last_axis and (fits or layout.start != 1):
         expand, combine = dense(name, hidden, like, max_parameters)
         return nn.Sequential(expand, nn.ReLU(), combine)
-    if place.start == 1:
-        return _as_channels(place, *grouped(hidden, like))
-    if place.stop == len(place.shape):
+    if layout.start == 1:
+        return _as_channels(layout, *grouped(hidden, like))
+    if layout.stop == len(layout.shape):
         expand, combine = dense(name, hidden, like, max_parameters)
-        apart = nn.Unflatten(place.start, place.shape[place.start :])
-        return nn.Sequential(nn.Flatten(place.start), expand, nn.ReLU(), combine, apart)
+        apart = nn.Unflatten(layout.start, layout.shape[layout.start :])
+        return nn.Sequential(nn.Flatten(layout.start), expand, nn.ReLU(), combine, apart)
     raise ValueError(
-        f"units {name!r} on axes {place.start} to {place.stop - 1} of an input of shape "
-        f"{place.shape} have no Linear or Conv2d: they must start at axis 1 or end at the last one"
+        f"units {name!r} on axes {layout.start} to {layout.stop - 1} of an input of shape "
+        f"{layout.shape} have no Linear or Conv2d: they must start at axis 1 or end at the last one"
     )
 
 
-def _as_channels(place: _Place, expand: nn.Conv2d, combine: nn.Conv2d) -> nn.Sequential:
+def _as_channels(layout: _Layout, expand: nn.Conv2d, combine: nn.Conv2d) -> nn.Sequential:
     """Reshape to (N, units, height, width) around the layers, whatever axes the units have."""
-    units, rest = place.shape[place.start : place.stop], place.shape[place.stop :]
+    units, rest = layout.shape[layout.start : layout.stop], layout.shape[layout.stop :]
     before: list[nn.Module] = []
     after: list[nn.Module] = []
     if len(units) > 1:
         before.append(nn.Flatten(1, len(units)))
         after.append(nn.Unflatten(1, units))
     if len(rest) == 0:
-        before.append(nn.Unflatten(1, (place.units, 1, 1)))
+        before.append(nn.Unflatten(1, (layout.units, 1, 1)))
         after.insert(0, nn.Flatten(1))
     elif len(rest) != 2:
         before += [nn.Flatten(2), nn.Unflatten(2, (math.prod(rest), 1))]

@@ -65,16 +65,16 @@ def _merge(a: Tensor, b: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
     # The mean of opposite slopes lies outside, where it would make a kink of its own; right of all
     # inputs that does not matter.
     beyond = (b1 >= high) & (mean >= high)
-    place = torch.where(beyond, mean, mean.clamp(b1, b2))
-    place = torch.where(total == 0, b1, place)
+    joint = torch.where(beyond, mean, mean.clamp(b1, b2))
+    joint = torch.where(total == 0, b1, joint)
     ends = torch.where(low.isinf(), b1, low.expand_as(b1))
     largest = torch.zeros_like(total)
-    for x in (b1, place, b2, ends):
+    for x in (b1, joint, b2, ends):
         inside = x.clamp(low, high)
         error = (
             a1 * (b1 - inside).clamp(min=0)
             + a2 * (b2 - inside).clamp(min=0)
-            - total * (place - inside).clamp(min=0)
+            - total * (joint - inside).clamp(min=0)
         )
         largest = torch.maximum(largest, error.abs())
-    return total, place, torch.where((a1 == 0) | (a2 == 0), torch.inf, largest)
+    return total, joint, torch.where((a1 == 0) | (a2 == 0), torch.inf, largest)

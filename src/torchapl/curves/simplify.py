@@ -5,18 +5,17 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from torchapl.curves.affine import AffineAPL
-from torchapl.curves.calling import Inputs, call
-from torchapl.curves.kinks import Kinks, Unit, inner_unit
+from torchapl.curves.kinks import Kinks
 from torchapl.curves.read import kinks_of_difference, largest_value
 from torchapl.curves.reduce import reduce_hinges
-from torchapl.modules import APL
+from torchapl.modules import APL, AffineAPL, Unit, inner_unit
+from torchapl.watch import Inputs, by_unit, call, named_units, watch
 
 Range = tuple[float | Tensor, float | Tensor]
 
@@ -109,7 +108,8 @@ def simplify(
         example_inputs: With these the forward passes of both models are timed.
 
     Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3), nn.Linear(8, 2))
+        >>> curves = APL(8, num_hinges=3, init="leaky")
+        >>> model = nn.Sequential(nn.Linear(4, 8), curves, nn.Linear(8, 2))
         >>> result = simplify(model, tolerance=1e-6)
         >>> result.model[1]
         LeakyReLU(negative_slope=0.25)
@@ -124,7 +124,7 @@ def simplify(
     given = _by_name(simple, ranges)
     done: dict[int, nn.Module] = {}
     layers = []
-    for name, unit in list(named_units(simple)):
+    for name, unit in list(named_units(simple, remove_duplicate=False)):
         if id(unit) not in done:
             done[id(unit)], layer = _simplify_layer(name, unit, tolerance, given.get(name))
             layers.append(layer)
@@ -135,21 +135,12 @@ def simplify(
     return Simplification(simple, tuple(layers), before, after)
 
 
-def named_units(model: nn.Module) -> Iterator[tuple[str, Unit]]:
-    """Yield every layer of units under each of its names, an affine one as a whole."""
-    inside = {id(m.unit) for m in model.modules() if isinstance(m, AffineAPL)}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, APL | AffineAPL) and id(module) not in inside:
-            yield name, module
-
-
-@torch.no_grad()
 def observe_ranges(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, tuple[Tensor, Tensor]]:
     """Return the smallest and largest input of every unit, by layer, over some batches.
 
     Args:
-        model: Run in the mode it is in.
-        batches: Its inputs, each a tensor, a tuple of arguments or a dict of keyword arguments.
+        model: Is run in evaluation mode, without gradients; mode, buffers and random state stay.
+        batches: As in :func:`torchapl.init.align_`.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), APL(8))
@@ -157,29 +148,20 @@ def observe_ranges(model: nn.Module, batches: Iterable[Inputs]) -> dict[str, tup
         >>> ranges["1"][0].shape
         torch.Size([8])
     """
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    units = dict(named_units(model))
+    ranges: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def watch(name: str, unit: Unit, input: Tensor) -> None:
-        inner = inner_unit(unit)
-        dims = len(inner.unit_shape)
-        start = inner.unit_dim % max(input.dim(), 1) if dims else 0
-        others = [d for d in range(input.dim()) if not start <= d < start + dims]
-        low, high = (input.amin(others), input.amax(others)) if others else (input, input)
-        if name in found:
-            low, high = torch.minimum(low, found[name][0]), torch.maximum(high, found[name][1])
-        found[name] = (low, high)
+    def widen(name: str, input: Tensor) -> None:
+        values = by_unit(units[name], input)
+        if values.shape[-1] == 0:
+            return
+        low, high = values.aminmax(dim=-1)
+        if name in ranges:
+            low, high = torch.minimum(low, ranges[name][0]), torch.maximum(high, ranges[name][1])
+        ranges[name] = (low, high)
 
-    hooks = [
-        unit.register_forward_pre_hook(lambda _, args, n=name, u=unit: watch(n, u, args[0]))
-        for name, unit in named_units(model)
-    ]
-    try:
-        for batch in batches:
-            call(model, batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
+    watch(model, batches, widen)
+    return ranges
 
 
 @torch.no_grad()
@@ -265,7 +247,7 @@ def _plain(unit: APL) -> nn.Module:
 def _by_name(model: nn.Module, ranges: Mapping[str, Range] | Range | None) -> Mapping[str, Range]:
     if ranges is None:
         return {}
-    names = {name for name, _ in named_units(model)}
+    names = {name for name, _ in named_units(model, remove_duplicate=False)}
     if isinstance(ranges, tuple):
         if names != {""}:
             raise ValueError("ranges must be a mapping from the names of layers to pairs")

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves.build import from_piecewise_linear
-from torchapl.curves.kinks import Kinks, Unit, inner_unit, result_dtype
+from torchapl.curves.kinks import Kinks, result_dtype
 from torchapl.curves.reduce import reduce_hinges
-from torchapl.modules import APL
+from torchapl.form import Hinges, with_spare_hinges
+from torchapl.modules import APL, Unit, inner_unit
+from torchapl.theorem import AffineForm
 
 
 class LinearSpline(nn.Module):
@@ -78,7 +80,7 @@ def to_spline(unit: Unit, grid: Tensor | None = None) -> LinearSpline:
             with points on both sides of all of these. By default every unit gets a grid of its own.
 
     Example:
-        >>> to_spline(APL(8), torch.linspace(-2, 2, 5))
+        >>> to_spline(APL(8, 2, init="leaky"), torch.linspace(-2, 2, 5))
         LinearSpline((8,), points=5, unit_dim=1)
     """
     kinks, dtype = Kinks.of(unit), result_dtype(unit)
@@ -136,7 +138,7 @@ def to_prelu(unit: APL) -> nn.PReLU:
     """Return the PReLU that a layer is; an error says which unit is none.
 
     Example:
-        >>> to_prelu(APL(8)).weight[:2].tolist()
+        >>> to_prelu(APL(8, init="leaky")).weight[:2].tolist()
         [0.25, 0.25]
     """
     if not isinstance(unit, APL):
@@ -169,10 +171,15 @@ def from_prelu(prelu: nn.PReLU, *, num_hinges: int = 1) -> APL:
     """
     weight = prelu.weight.detach()
     shape = () if weight.numel() == 1 else tuple(weight.shape)
-    unit = APL(shape, num_hinges, device=weight.device, dtype=weight.dtype)
-    with torch.no_grad():
-        # The default start is a leaky one, with its first hinge at 0.
-        unit.slope[0] = -weight.reshape(shape)
+    slope = -weight.cpu().double().reshape(1, *shape)
+    form = with_spare_hinges(AffineForm(slope, slope.new_zeros(1)), num_hinges)
+    unit = APL(
+        shape,
+        num_hinges,
+        init=Hinges(form.slope, form.offset),
+        device=weight.device,
+        dtype=weight.dtype,
+    )
     return unit.requires_grad_(prelu.weight.requires_grad)
 
 
@@ -192,9 +199,9 @@ def _check_on_grid(kinks: Kinks, grid: Tensor) -> None:
     bends = kinks.slopes().diff(dim=-1) != 0
     off = bends & ~torch.isin(kinks.position, grid[1:-1])
     if off.any():
-        place = float(kinks.position[off][0])
+        bend = float(kinks.position[off][0])
         raise ValueError(
-            f"grid must contain every place where a curve bends, between its ends; {place:g} is "
+            f"grid must contain every place where a curve bends, between its ends; {bend:g} is "
             "none of its inner points"
         )
 
@@ -206,13 +213,11 @@ def _unit(a: Tensor, b: Tensor, spline: LinearSpline) -> APL:
         a.reshape(len(a), -1), b.reshape(len(b), -1), -everywhere, everywhere, 0.0
     )
     needed = max(int((a != 0).sum(0).max()) if a.numel() else 0, 1)
-    unit = APL(
+    return APL(
         shape,
         needed,
         unit_dim=spline.unit_dim,
+        init=Hinges(a[:needed].reshape(-1, *shape), b[:needed].reshape(-1, *shape)),
         device=spline.values.device,
         dtype=spline.values.dtype,
     )
-    unit.slope.copy_(a[:needed].reshape(unit.slope.shape))
-    unit.offset.copy_(b[:needed].reshape(unit.offset.shape))
-    return unit

@@ -31,8 +31,8 @@ def best_knots(
             of shape (K,): ``(len(x), fixed + K)`` and ``(len(x), K)``.
         bounds: The knots stay between these.
     """
-    found = [_descend(y, _apart(start, bounds), basis, bounds) for start in starts]
-    return min(found, key=lambda pair: pair[0])[1]
+    descents = [_descend(y, _apart(start, bounds), basis, bounds) for start in starts]
+    return min(descents, key=lambda pair: pair[0])[1]
 
 
 def starts(x: Tensor, y: Tensor, count: int) -> list[Tensor]:
@@ -50,8 +50,8 @@ def starts(x: Tensor, y: Tensor, count: int) -> list[Tensor]:
     # Multiples of the golden ratio fill an interval evenly but without symmetry, in which a descent
     # from a symmetric start is caught.
     irregular = [((index + 1 + shift) * 0.618033988749895 % 1).sort().values for shift in range(3)]
-    found = [by_curvature(fractions) for fractions in (even, *irregular)]
-    return [*found, x[0] + (x[-1] - x[0]) * even]
+    candidates = [by_curvature(fractions) for fractions in (even, *irregular)]
+    return [*candidates, x[0] + (x[-1] - x[0]) * even]
 
 
 def solve(columns: Tensor, y: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from torchapl.integrations.curves import curve_figure, curve_statistics
+from torchapl.integrations.curves import curve_statistics
+from torchapl.plotting import plot
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -25,4 +26,4 @@ def add_curves(
     """
     for tag, value in curve_statistics(model, prefix).items():
         writer.add_scalar(tag, value, step)  # type: ignore[no-untyped-call]  # torch has no types
-    writer.add_figure(prefix, curve_figure(model), step)  # type: ignore[no-untyped-call]
+    writer.add_figure(prefix, plot(model), step)  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ SHORTEST_CUT = 128
 UNITS_SHARE = 4
 
 
-class Geometry(NamedTuple):
+class Collapsed(NamedTuple):
     """A dense tensor as (outer, units, inner), and the order of the units' axes in its memory."""
 
     outer: int
@@ -32,7 +32,7 @@ class Tile(NamedTuple):
     units: int
     inner: int
 
-    def blocks(self, geometry: Geometry) -> tuple[int, int, int]:
+    def blocks(self, geometry: Collapsed) -> tuple[int, int, int]:
         """Return the number of tiles along outer, units and inner."""
         sizes = zip(geometry[:3], self, strict=True)
         outer, units, inner = (-(-size // tile) for size, tile in sizes)
@@ -42,16 +42,16 @@ class Tile(NamedTuple):
 @lru_cache(maxsize=1024)
 def collapse(
     shape: tuple[int, ...], strides: tuple[int, ...], unit_dim: int, unit_dims: int
-) -> Geometry | None:
+) -> Collapsed | None:
     """Collapse a dense, non-empty tensor; None where its units' axes lie apart in memory."""
     parts = _parts(shape, strides, unit_dim, unit_dims)
     if parts is None:
         return None
-    outer, units, inner = (math.prod(shape[d] for d in part) for part in parts)
+    outer, units, inner = (math.prod(shape[d] for d in axes) for axes in parts)
     order = [d - unit_dim for d in parts[1]]
     # Axes of size one lie anywhere.
     order += [d for d in range(unit_dims) if d not in order]
-    return Geometry(outer, units, inner, tuple(order))
+    return Collapsed(outer, units, inner, tuple(order))
 
 
 @lru_cache(maxsize=1024)
@@ -64,21 +64,21 @@ def strides_of_view(
 ) -> tuple[int, int, int] | None:
     """Return the strides of a view along the (outer, units, inner) of a dense tensor of its shape.
 
-    An expanded scalar has (0, 0, 0). None where the axes of a part have no common stride, or where
-    neighbours of the dense tensor are not neighbours in the view: a kernel would read it slowly.
-    One element for the whole of inner is fine.
+    An expanded scalar has (0, 0, 0). None where the axes of one of the three have no common stride,
+    or where neighbours of the dense tensor are not neighbours in the view: a kernel would read it
+    slowly. One element for the whole of inner is fine.
     """
     parts = _parts(shape, strides, unit_dim, unit_dims)
     if parts is None:
         return None
-    found = []
-    for part in parts:
-        if any(view[d] != view[e] * shape[e] for d, e in pairwise(part)):
+    common = []
+    for axes in parts:
+        if any(view[d] != view[e] * shape[e] for d, e in pairwise(axes)):
             return None
-        found.append(view[part[-1]] if part else 0)
-    outer, units, inner = found
+        common.append(view[axes[-1]] if axes else 0)
+    outer, units, inner = common
     nearest = inner if parts[2] else units
-    if nearest == 1 or not any(found) or (parts[2] and inner == 0):
+    if nearest == 1 or not any(common) or (parts[2] and inner == 0):
         return outer, units, inner
     return None
 
@@ -89,17 +89,17 @@ def _parts(
     """Return the axes longer than one, in memory order: before, of and behind the units."""
     unit_axes = range(unit_dim, unit_dim + unit_dims)
     memory = sorted((d for d, size in enumerate(shape) if size > 1), key=lambda d: -strides[d])
-    places = [place for place, d in enumerate(memory) if d in unit_axes]
-    if not places:
+    ranks = [rank for rank, d in enumerate(memory) if d in unit_axes]
+    if not ranks:
         return [], [], memory
-    first, last = places[0], places[-1]
-    if last - first + 1 != len(places):
+    first, last = ranks[0], ranks[-1]
+    if last - first + 1 != len(ranks):
         return None
     return memory[:first], memory[first : last + 1], memory[last + 1 :]
 
 
 @lru_cache(maxsize=1024)
-def tile_of(geometry: Geometry, elements: int) -> Tile:
+def tile_of(geometry: Collapsed, elements: int) -> Tile:
     """Cut (outer, units, inner) into tiles of at most ``elements``, a power of two.
 
     Elements of one unit come first, so that few partial sums are left; but a tile holds runs of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchapl.ops.geometry import Geometry, inverse, strides_of_view
+from torchapl.ops.geometry import Collapsed, inverse, strides_of_view
 
 
 def readable(
@@ -28,7 +28,7 @@ def readable(
 
 def _lies_like(like: Tensor, tensor: Tensor) -> bool:
     strides = zip(like.shape, like.stride(), tensor.stride(), strict=True)
-    return all(size == 1 or wanted == found for size, wanted, found in strides)
+    return all(size == 1 or wanted == actual for size, wanted, actual in strides)
 
 
 def laid_out_like(like: Tensor, tensor: Tensor) -> Tensor:
@@ -39,13 +39,13 @@ def laid_out_like(like: Tensor, tensor: Tensor) -> Tensor:
     return copy.copy_(tensor)
 
 
-def flatten(parameter: Tensor, geometry: Geometry) -> Tensor:
+def flatten(parameter: Tensor, geometry: Collapsed) -> Tensor:
     """Return a parameter as (hinges, units), the units in the order of the input's memory."""
     axes = [1 + axis for axis in geometry.unit_order]
     return parameter.permute(0, *axes).reshape(len(parameter), geometry.units).contiguous()
 
 
-def unflatten(partial: Tensor | None, parameter: Tensor, geometry: Geometry) -> Tensor:
+def unflatten(partial: Tensor | None, parameter: Tensor, geometry: Collapsed) -> Tensor:
     """Add up the partial sums to a gradient like the parameter; an empty one for None."""
     if partial is None:
         return parameter.new_empty(0)

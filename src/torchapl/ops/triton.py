@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchapl.ops.geometry import Geometry, Tile, collapse, tile_of
+from torchapl.ops.geometry import Collapsed, Tile, collapse, tile_of
 from torchapl.ops.layout import flatten, laid_out_like, readable, unflatten
 from torchapl.reference import compute_dtype
 
@@ -242,16 +242,16 @@ def apl_backward(
     return dx, unflatten(partial_da, slope, geometry), unflatten(partial_db, offset, geometry)
 
 
-def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Geometry | None:
+def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Collapsed | None:
     return collapse(tuple(like.shape), like.stride(), unit_dim, slope.dim() - 1)
 
 
-def _tile(geometry: Geometry, dtype: torch.dtype) -> Tile:
+def _tile(geometry: Collapsed, dtype: torch.dtype) -> Tile:
     return tile_of(geometry, TILE_BYTES // dtype.itemsize)
 
 
 def launch_settings(
-    geometry: Geometry, dtype: torch.dtype, hinges: int, hip: bool
+    geometry: Collapsed, dtype: torch.dtype, hinges: int, hip: bool
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of programs and every argument of a launch but its tensors."""
     tile = _tile(geometry, dtype)
@@ -280,7 +280,7 @@ def launch_settings(
 
 def _launch(
     kernel: Any,
-    geometry: Geometry,
+    geometry: Collapsed,
     dtype: torch.dtype,
     hinges: int,
     tensors: Sequence[Tensor | None],

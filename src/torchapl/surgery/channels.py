@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchapl.surgery.running import same_random_state
+from torchapl.watch import same_random_state
 
 # How many axes come after the channels.
 _AFTER = {
@@ -94,11 +94,13 @@ class ChannelTracker:
             self._note(outputs[0], Channels(made, layer))
             return
         inputs = [leaf for leaf in tree_leaves((args, dict(kwargs))) if _is_tracked(leaf)]
-        sources = [(leaf, found) for leaf in inputs if (found := self._channels(leaf)) is not None]
+        sources = [
+            (leaf, channels) for leaf in inputs if (channels := self._channels(leaf)) is not None
+        ]
         if not sources:
             return
         if name not in _MOVERS:
-            alike = [found for leaf, found in sources if leaf.shape == outputs[0].shape]
+            alike = [channels for leaf, channels in sources if leaf.shape == outputs[0].shape]
             if len(outputs) == 1 and alike:
                 self._note(outputs[0], _merge(alike))
                 return
@@ -106,7 +108,7 @@ class ChannelTracker:
         if name not in _MOVERS and len(sources) == 1 and axes == [None]:
             axes = [_kept_axis(sources[0], outputs[0])]
         for output, axis in zip(outputs, axes, strict=True):
-            self._note(output, Channels(axis, _merge([found for _, found in sources]).feeder))
+            self._note(output, Channels(axis, _merge([channels for _, channels in sources]).feeder))
 
     def rename(self, old: Tensor, new: Tensor) -> None:
         """Give ``new``, the same values, the channels of ``old``."""
@@ -136,8 +138,8 @@ class ChannelTracker:
                 labels = function(*given[0], **given[1])
         except Exception:  # labels are float32 and contiguous, which not every function takes
             return [None] * count
-        found = [_varying_axis(leaf) for leaf in tree_leaves(labels) if _is_tracked(leaf)]
-        return found if len(found) == count else [None] * count
+        axes = [_varying_axis(leaf) for leaf in tree_leaves(labels) if _is_tracked(leaf)]
+        return axes if len(axes) == count else [None] * count
 
     def _label(self, leaf: Any) -> Any:
         if not _is_tracked(leaf):
@@ -204,5 +206,5 @@ def _kept_axis(source: tuple[Tensor, Channels], output: Tensor) -> int | None:
     tensor, channels = source
     if channels.axis is None or tensor.dim() != output.dim():
         return None
-    kept = tensor.shape[channels.axis] == output.shape[channels.axis]
-    return channels.axis if kept else None
+    same_size = tensor.shape[channels.axis] == output.shape[channels.axis]
+    return channels.axis if same_size else None

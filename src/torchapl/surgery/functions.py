@@ -1,14 +1,32 @@
-"""Which calls are activation functions; a module that computes the same stands for each of them."""
+"""Which calls are activation functions, and the curve that each of them is.
+
+A module that computes the same stands for each function.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from torchapl.curves.fit import MOST_HINGES, fit
+from torchapl.form import build, with_spare_hinges
+from torchapl.theorem import AffineForm, affine_form
+
+Interval = tuple[float, float]
+
+# These are curves of units themselves; the others are fitted.
+EXACT = (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Hardtanh, nn.Softshrink)
+# As many as a unit has by default.
+FEWEST_HINGES = 8
+# Other data than the example's go beyond its range, by this part of its width on either side.
+MARGIN = 0.25
 
 # Elements on which a function is tried, more or less: a layer's input may have millions.
 _PROBES = 65_536
@@ -187,6 +205,116 @@ class PlainFunction(nn.Module):
         return self.function(input)
 
 
+class Forms:
+    """Curves that are given functions, exactly where that is possible and else fitted.
+
+    By the tolerance there is one fit for all calls of a function: it takes hardly more hinges on
+    the union of their ranges, beyond which most functions are straight. A given number of hinges is
+    fitted to the range of each call.
+    """
+
+    def __init__(self, num_hinges: int | None, tolerance: float) -> None:
+        self._num_hinges = num_hinges
+        self._tolerance = tolerance
+        self._intervals: dict[Hashable, Interval] = {}
+        self._fits: dict[Hashable, AffineForm] = {}
+
+    def note(self, function: nn.Module, interval: Interval) -> None:
+        """Remember the inputs of a call: those of all calls come before the first :meth:`of`."""
+        low, high = self._intervals.get(_key(function), interval)
+        self._intervals[_key(function)] = (min(low, interval[0]), max(high, interval[1]))
+
+    def of(self, function: nn.Module, interval: Interval, dtype: torch.dtype) -> AffineForm:
+        """Return the curve of an elementwise module, for parameters of the given precision."""
+        if isinstance(function, nn.ReLU):
+            return self._leaky(torch.zeros((), dtype=torch.float64))
+        if isinstance(function, nn.LeakyReLU):
+            return self._leaky(torch.tensor(function.negative_slope, dtype=torch.float64))
+        if isinstance(function, nn.PReLU):
+            return self._leaky(function.weight.detach().cpu().double().squeeze())
+        # ReLU6 is a Hardtanh.
+        if isinstance(function, nn.Hardtanh):
+            low, high = float(function.min_val), float(function.max_val)
+            return self._exact([low, high], [0.0, 1.0, 0.0], high)
+        if isinstance(function, nn.Softshrink):
+            width = float(function.lambd)
+            return self._exact([-width, width], [1.0, 0.0, 1.0], -width)
+        if self._num_hinges is None:
+            interval = _proper(self._intervals[_key(function)])
+            # Rounded parameters make a finer fit no better (measured in bfloat16 and float16).
+            tolerance = max(self._tolerance, torch.finfo(dtype).eps / 8)
+            return self._fit(function, interval, tolerance)
+        return self._fit(function, _rounded(_proper(interval)), None)
+
+    def _fit(self, function: nn.Module, interval: Interval, tolerance: float | None) -> AffineForm:
+        key = (_key(function), interval, tolerance)
+        if key not in self._fits:
+            self._fits[key] = (
+                fit(function, self._num_hinges, interval).form
+                if tolerance is None
+                else _near(function, interval, tolerance)
+            )
+        return self._fits[key]
+
+    def _leaky(self, negative_slope: Tensor) -> AffineForm:
+        """Return the curve with the given slopes left of 0, one or one for each channel."""
+        form = AffineForm(-negative_slope[None], torch.zeros(1, dtype=torch.float64))
+        return with_spare_hinges(form, self._num_hinges or FEWEST_HINGES)
+
+    def _exact(self, knots: list[float], slopes: list[float], intercept: float) -> AffineForm:
+        form = affine_form(
+            torch.tensor(knots, dtype=torch.float64),
+            torch.tensor(slopes, dtype=torch.float64),
+            intercept,
+        )
+        return with_spare_hinges(form, self._num_hinges or FEWEST_HINGES)
+
+
+def _key(function: nn.Module) -> Hashable:
+    settings = {
+        name: repr(value)
+        for name, value in vars(function).items()
+        if name[0] != "_" and name not in ("training", "inplace")
+    }
+    return type(function), frozenset(settings.items())
+
+
+def _near(function: nn.Module, interval: Interval, tolerance: float) -> AffineForm:
+    """Return the curve with the fewest hinges, or the best of those that are not too many."""
+    low, high = interval
+    margin = MARGIN * (high - low)
+    for wider in ((low - margin, high + margin), interval):
+        # Beyond what the example showed a function may have no values.
+        with suppress(ValueError):
+            form = fit(function, None, wider, tolerance=tolerance).form
+            return with_spare_hinges(form, max(FEWEST_HINGES, len(form.slope)), interval)
+    return fit(function, MOST_HINGES, interval).form
+
+
+@torch.no_grad()
+def largest_error(
+    form: AffineForm,
+    function: nn.Module,
+    interval: Interval,
+    *,
+    parameter_dtype: torch.dtype,
+    input_dtype: torch.dtype,
+) -> float:
+    """Return the largest difference of unit and function on the interval, rounding included."""
+    low, high = _proper(interval)
+    channels = tuple(form.slope.shape[1:])
+    unit = build(form, channels, dtype=parameter_dtype, device="cpu")
+    # Between kinks a fit errs most somewhere in the middle, else at a kink.
+    kinks = torch.cat([form.offset + form.center, torch.tensor([form.center])]).clamp(low, high)
+    grid = torch.cat([torch.linspace(low, high, 16_385, dtype=torch.float64), kinks])
+    x = grid.to(input_dtype)[:, None].expand(-1, *(channels or (1,)))
+    if isinstance(function, nn.PReLU):
+        reference = F.prelu(x, function.weight.detach().to(x.device, x.dtype))
+    else:
+        reference = function(x.clone())
+    return float((unit(x).double() - reference.double()).abs().max())
+
+
 def _probe_shape(like: Tensor) -> tuple[int, ...]:
     shape = tuple(like.shape)
     if like.numel() < 8:
@@ -216,3 +344,16 @@ def _is_affine(x: Tensor, y: Tensor) -> bool:
     solution = torch.linalg.lstsq(columns, y.flatten()[:, None]).solution
     residual = (columns @ solution - y.flatten()[:, None]).abs().max()
     return bool(residual <= 1e-2 * y.abs().max().clamp(min=1e-12))
+
+
+def _proper(interval: Interval) -> Interval:
+    low, high = interval
+    # An example input of one value says little; a fit needs some width.
+    return (low, high) if high - low > 1e-3 else (low - 0.5, high + 0.5)
+
+
+def _rounded(interval: Interval) -> Interval:
+    """Widen an interval by a quarter at most, so that layers with similar inputs share a fit."""
+    low, high = interval
+    step = 2.0 ** (math.floor(math.log2(high - low)) - 2)
+    return (math.floor(low / step) * step, math.ceil(high / step) * step)

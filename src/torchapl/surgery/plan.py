@@ -1,4 +1,4 @@
-"""From the calls of a dry run to a plan: which unit goes where."""
+"""From recorded calls to a plan: which units go where, with which shape and curve."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+import torch
 from torch import nn
 
+from torchapl.form import build
 from torchapl.functional import FLOATING
-from torchapl.surgery.dryrun import Call, Invocation
-from torchapl.surgery.functions import kind_of
-from torchapl.surgery.report import Constant, Left, Rewrite
-from torchapl.surgery.tracing import NotTraceableError, Traced, activation_of, constants_of, trace
+from torchapl.modules import APL, Sharing, Unit
+from torchapl.surgery.functions import Forms, kind_of, largest_error
+from torchapl.surgery.record import Call, Invocation
+from torchapl.surgery.report import Constant, Left, Rewrite, Swap
+from torchapl.surgery.trace import NotTraceableError, Traced, activation_of, constants_of, trace
 
 Match = Callable[[str, nn.Module], bool]
+UnitDim = int | Callable[[str, tuple[int, ...]], int | None]
 
 
 @dataclass
@@ -45,6 +49,18 @@ class Site:
         file, line, _ = self.calls[0].location
         return f"{PurePath(file).name}:{line}"
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The smallest and the largest input that the example brought."""
+        intervals = [call.interval for call in self.calls if call.interval is not None]
+        if not intervals:
+            raise ValueError(
+                f"example_inputs bring no finite number to {self.names[0]} ({self.kind}, "
+                f"{self.place}): give inputs that are not empty or NaN, or leave the call out with "
+                "match"
+            )
+        return min(low for low, _ in intervals), max(high for _, high in intervals)
+
 
 @dataclass
 class Plan:
@@ -52,6 +68,7 @@ class Plan:
 
     sites: list[Site]
     rewrites: list[Rewrite]
+    traced: dict[str, Traced]  # by the module that is rewritten
     left: list[Left]
 
 
@@ -68,6 +85,7 @@ class Planner:
         for invocation in invocations:
             self.invocations[id(invocation.owner)].append(invocation)
         self.left: list[Left] = []
+        self.traced: dict[str, Traced] = {}
         self.sites = self._sites()
 
     def plan(self) -> Plan:
@@ -89,7 +107,7 @@ class Planner:
             except NotTraceableError as reason:
                 self._leave(sites, f"cannot be traced: {reason}")
         placed.sort(key=lambda site: site.calls[0].order)
-        return Plan(placed, rewrites, self.left)
+        return Plan(placed, rewrites, self.traced, self.left)
 
     def path(self, module: nn.Module) -> str:
         """Return the first name of a module in the model."""
@@ -106,7 +124,7 @@ class Planner:
                     feeder = id(call.channels.feeder)
                     key = (id(call.owner), callee, call.location, feeder, child)
                     sites.setdefault(key, Site([])).calls.append(call)
-        kept = []
+        selected = []
         for site in sites.values():
             name, dtypes = self._label(site), {call.dtype for call in site.calls}
             if not self.match(name, site.function):
@@ -116,8 +134,8 @@ class Planner:
             elif any(call.escapes for call in site.calls):
                 self._leave([site], "overwrites an input that another module reads afterwards")
             else:
-                kept.append(site)
-        return kept
+                selected.append(site)
+        return selected
 
     def _label(self, site: Site) -> str:
         """Return a name for a site that has no unit yet."""
@@ -168,6 +186,7 @@ class Planner:
         traced, constants = _trace(owner, invocations)
         nodes = self._match_nodes(owner, invocations, traced)
         paths = self.paths[id(owner)]
+        self.traced[paths[0]] = traced
         taken = set(dir(owner))
         units = []
         for site in sites:
@@ -234,6 +253,96 @@ class Planner:
         }
         names = [name for name, child in owner._modules.items() if id(child) in callees - still]
         return tuple(names)
+
+
+def make_units(
+    site: Site,
+    forms: Forms,
+    per: Sharing,
+    unit_dim: UnitDim | None,
+    model: nn.Module,
+) -> tuple[Swap, Unit]:
+    """Return the units of a site and their entry in the report."""
+    call = site.calls[0]
+    shapes = {_unit_axes(site, call, per, unit_dim) for call in site.calls}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"{site.names[0]} ({site.kind}, {site.place}) is called with inputs of shapes "
+            f"{sorted({tuple(call.shape) for call in site.calls})}, which per={per!r} units do not "
+            "all fit: use per='channel' or per='layer', or leave it out with match"
+        )
+    ((unit_shape, axis),) = shapes
+    dtype = _parameter_dtype(call, model)
+    interval = site.interval
+    form = forms.of(site.function, interval, dtype)
+    if form.slope.dim() > 1 and form.slope.shape[1:] != unit_shape[:1]:
+        raise ValueError(
+            f"{site.names[0]} has slopes for {form.slope.shape[1]} channels, which units of shape "
+            f"{unit_shape} cannot keep: use per='channel' or per='unit'"
+        )
+    error = largest_error(
+        form, site.function, interval, parameter_dtype=dtype, input_dtype=call.dtype
+    )
+    unit = build(form, unit_shape, axis, device=call.device, dtype=dtype)
+    swap = Swap(
+        name=site.names[0],
+        kind=site.kind,
+        unit_shape=unit_shape,
+        unit_dim=axis,
+        num_hinges=len(form.slope),
+        num_parameters=sum(parameter.numel() for parameter in unit.parameters()),
+        error=error,
+        interval=interval,
+        affine=not isinstance(unit, APL),
+        dtype=str(dtype).removeprefix("torch."),
+        aliases=tuple(site.names[1:]),
+    )
+    return swap, unit
+
+
+def _unit_axes(
+    site: Site, call: Call, per: Sharing, unit_dim: UnitDim | None
+) -> tuple[tuple[int, ...], int]:
+    """Return unit shape and unit_dim for one call."""
+    if per == "layer":
+        return (), 1
+    axis = _axis(site, call, unit_dim)
+    shape = tuple(call.shape)
+    unit_shape = shape[axis:] if per == "unit" else shape[axis : axis + 1]
+    # Behind batch norm (N, C) may also be (N, C, L); elsewhere the last axis stays the last.
+    is_batch_norm = isinstance(call.channels.feeder, nn.modules.batchnorm._BatchNorm)
+    if axis == len(shape) - 1 and not is_batch_norm:
+        return unit_shape, -1
+    return unit_shape, 1 if axis == 1 else axis - len(shape)
+
+
+def _axis(site: Site, call: Call, unit_dim: UnitDim | None) -> int:
+    name, shape = site.names[0], tuple(call.shape)
+    given = unit_dim(name, shape) if callable(unit_dim) else unit_dim
+    if given is not None:
+        if not -len(shape) <= given < len(shape):
+            raise ValueError(f"unit_dim={given} is not an axis of the input {shape} of {name}")
+        return given % len(shape)
+    if isinstance(site.function, nn.PReLU) and site.function.weight.numel() > 1:
+        return 1
+    axis = call.channels.axis
+    if axis is None:
+        raise ValueError(
+            f"cannot tell which axis of the input {shape} of {name} ({site.kind}, {site.place}) "
+            "holds the channels: give unit_dim, for example unit_dim=1 for (N, C, H, W) or "
+            "unit_dim=-1 for (B, T, D), or for this call alone "
+            f"unit_dim=lambda name, shape: 1 if name == {name!r} else None; or use per='layer'"
+        )
+    return axis
+
+
+def _parameter_dtype(call: Call, model: nn.Module) -> torch.dtype:
+    """Return the dtype of the weights around the call; under autocast its input has another."""
+    for module in (call.channels.feeder, call.owner, model):
+        for parameter in () if module is None else module.parameters():
+            if parameter.dtype in FLOATING:
+                return parameter.dtype
+    return call.dtype
 
 
 def _trace(owner: nn.Module, invocations: list[Invocation]) -> tuple[Traced, dict[str, Constant]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -89,14 +90,15 @@ class SwapReport:
         rewrites: The modules that had to be rewritten for it.
         left: The calls that stay as they were, with the reason.
         output_error: Largest difference of the outputs on the example inputs, before and after.
+        output_size: Largest output on the example inputs, to compare it with.
 
     Example:
         >>> from torchapl import swap_activations
         >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4))
         >>> print(describe(model))
-        name  kind  unit shape  parameters  error
-        1     ReLU  (8,)                32      0
-        1 call swapped, 32 parameters added, outputs differ by 0 on the example
+        name  kind  unit shape  hinges  parameters  error
+        1     ReLU  (8,)             8         128      0
+        1 call swapped, 128 parameters added, outputs differ by 0 on the example
         >>> SwapReport.from_json(describe(model).to_json()) == describe(model)
         True
     """
@@ -105,6 +107,7 @@ class SwapReport:
     rewrites: tuple[Rewrite, ...] = ()
     left: tuple[Left, ...] = ()
     output_error: float = 0.0
+    output_size: float = 0.0
 
     @property
     def num_parameters(self) -> int:
@@ -124,6 +127,7 @@ class SwapReport:
             rewrites=tuple(Rewrite(**_tuples(entry)) for entry in data["rewrites"]),
             left=tuple(Left(**entry) for entry in data["left"]),
             output_error=data["output_error"],
+            output_size=data.get("output_size", 0.0),
         )
 
     def under(self, prefix: str) -> SwapReport:
@@ -148,18 +152,23 @@ class SwapReport:
             left=tuple(replace(entry, name=moved(entry.name)) for entry in self.left),
         )
 
-    def __add__(self, other: SwapReport) -> SwapReport:
-        """Return the report of two swaps, one after the other."""
-        # What the first left the second may have swapped, or left again.
+    def beside(self, other: SwapReport) -> SwapReport:
+        """Return the report of two parts of a model."""
         return SwapReport(
             self.swaps + other.swaps,
             self.rewrites + other.rewrites,
-            other.left,
+            self.left + other.left,
             max(self.output_error, other.output_error),
+            max(self.output_size, other.output_size),
         )
 
+    def then(self, other: SwapReport) -> SwapReport:
+        """Return the report of two swaps of a model, one after the other."""
+        # What the first left the second may have swapped, or left again.
+        return replace(self.beside(other), left=other.left)
+
     def __str__(self) -> str:
-        lines = _aligned(list(self._rows()), right=(3, 4)) if self.swaps else []
+        lines = _aligned(list(self._rows()), right=(3, 4, 5)) if self.swaps else []
         lines.append(self._summary())
         if self.left:
             lines += ["left as they were:"]
@@ -173,17 +182,20 @@ class SwapReport:
         return table + f"<p>{html.escape(self._summary())}</p>" + (left if self.left else "")
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
-        yield ("name", "kind", "unit shape", "parameters", "error")
+        yield ("name", "kind", "unit shape", "hinges", "parameters", "error")
         for swap in self.swaps:
             name = " = ".join((swap.name, *swap.aliases))
-            counts = (f"{swap.num_parameters:,}", f"{swap.error:.2g}")
+            counts = (str(swap.num_hinges), f"{swap.num_parameters:,}", f"{swap.error:.2g}")
             yield (name, swap.kind, str(swap.unit_shape), *counts)
 
     def _summary(self) -> str:
         calls = "1 call" if len(self.swaps) == 1 else f"{len(self.swaps)} calls"
+        difference = f"{self.output_error:.2g}"
+        if 0 < self.output_error < math.inf and self.output_size > 0:
+            difference += f" ({self.output_error / self.output_size:.2%} of the largest)"
         return (
             f"{calls} swapped, {self.num_parameters:,} parameters added, outputs differ by "
-            f"{self.output_error:.2g} on the example"
+            f"{difference} on the example"
         )
 
 
