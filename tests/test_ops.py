@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from cases import CASES, DTYPES, Case
-from torchapl import APL, apl, reference
+from torchapl import APL, apl, init, reference
 
 OPERATOR = torch.ops.torchapl.apl.default
 BACKWARD = torch.ops.torchapl.apl_backward.default
@@ -240,7 +240,7 @@ def test_forward_mode(case: Case) -> None:
 
 
 def test_forward_mode_through_dual_tensors() -> None:
-    unit = APL(3)
+    unit = APL(3, init=init.leaky_)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.tensor([[-1.0, 0.5, 2.0]]), torch.ones(1, 3))
         tangent = forward_ad.unpack_dual(unit(dual)).tangent
