@@ -82,7 +82,7 @@ def test_peak_memory_is_relu_s() -> None:
         x = torch.randn(64, 64, 16, 16, requires_grad=True)
         g = torch.ones(64, 64, 16, 16)
         with torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
         ) as profile:
             torch.autograd.grad(function(x), x, g)
         events = sorted(

@@ -60,7 +60,8 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int = 1) -> T
 def _is_exporting() -> bool:
     # An exported or traced program has to run where this package is not installed.
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # untyped
-    return tracing or torch.compiler.is_exporting()
+    # Not is_exporting(), which torch 2.10 takes for true under torch.compile as well.
+    return tracing or torch.compiler._is_exporting_flag
 
 
 def as_int(name: str, value: int) -> int:

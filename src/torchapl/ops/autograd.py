@@ -1,20 +1,20 @@
-"""Reverse mode in Python, for installations without the autograd node in C++ of the very torch.
+"""Reverse mode in Python, where there is no node in C++ for the torch at hand.
 
-The functions of ``torch.autograd`` are called on a single level, below the dispatcher's choice of
-one. So ``torch.func``, which refuses those of ``torch.library.register_autograd``, takes them like
-the nodes of built-in operators, and no signature is inspected in each call: forward and backward of
-ten elements take half as long.
+The functions are those of ``torch.autograd`` for a single level, which the dispatcher has chosen.
+So ``torch.func``, which refuses what ``torch.library.register_autograd`` makes, takes them like the
+nodes of built-in operators, and calls are not bound to a signature: forward and backward of ten
+elements take half as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import Function
+from torch.autograd.function import _SingleLevelFunction
 
 from torchapl.ops.schema import (
     LIBRARY,
@@ -23,21 +23,32 @@ from torchapl.ops.schema import (
     double_backward_operator,
 )
 
-_NO_FORWARD_MODE = "the operator torchapl::apl has no forward-mode derivative; torchapl.apl() has"
+
+class _ReverseModeFunction(_SingleLevelFunction):
+    apply: ClassVar[Callable[..., Any]]
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(
+            "the operator torchapl::apl has no forward-mode derivative; torchapl.apl() has"
+        )
+
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[int]:
+        return (ctx._autograd_function_id,)
 
 
-class AplFunction(Function):
+class AplFunction(_ReverseModeFunction):
     """The operator with its gradient; nothing but the arguments is kept for the backward pass."""
 
     @staticmethod
-    def forward(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
-        return cast(Tensor, _below_autograd(apl_operator, input, slope, offset, unit_dim))
+    def forward(*arguments: Any) -> Tensor:
+        return cast(Tensor, _below_autograd(apl_operator, arguments))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        input, slope, offset, unit_dim = inputs
+        input, slope, offset, ctx.unit_dim = inputs
         ctx.save_for_backward(input, slope, offset)
-        ctx.unit_dim = unit_dim
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -47,20 +58,16 @@ class AplFunction(Function):
             # create_graph=True: the backward operator has a derivative of its own.
             results = backward_operator(*arguments)
         else:
-            results = _below_autograd(backward_operator, *arguments)
+            results = _below_autograd(backward_operator, arguments)
         return (*_only_wanted(results, mask), None)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(_NO_FORWARD_MODE)
 
-
-class AplBackwardFunction(Function):
+class AplBackwardFunction(_ReverseModeFunction):
     """The backward operator with its gradient, which is plain PyTorch."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        results = _below_autograd(backward_operator, *arguments)
+        results = _below_autograd(backward_operator, arguments)
         return cast(tuple[Tensor, Tensor, Tensor], results)
 
     @staticmethod
@@ -77,16 +84,12 @@ class AplBackwardFunction(Function):
         doubles = double_backward_operator(dx, da, db, *ctx.saved_tensors, ctx.unit_dim)
         return (*_only_wanted(doubles, ctx.needs_input_grad[:4]), None, None)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(_NO_FORWARD_MODE)
 
-
-def _below_autograd(operator: Callable[..., Any], *arguments: Any) -> Any:
+def _below_autograd(operator: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     if not torch._C._are_functorch_transforms_active():
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*arguments)
-    # A Function's forward runs without grad mode, but the levels of torch.func below need it.
+    # A function's forward runs without grad mode, but the levels of torch.func below need it.
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         return operator(*arguments)
 
@@ -95,9 +98,8 @@ def _only_wanted(values: Sequence[Tensor | None], mask: Sequence[bool]) -> list[
     return [value if wanted else None for value, wanted in zip(values, mask, strict=True)]
 
 
-def _on_one_level(function: type[Function]) -> Callable[..., Any]:
-    # Function.apply is for calls above the dispatcher: it would ask for the active transforms.
-    apply: Callable[..., Any] = super(Function, function).apply  # type: ignore[misc]  # in C++
+def _autograd_kernel(function: type[_ReverseModeFunction]) -> Callable[..., Any]:
+    apply: Callable[..., Any] = function.apply
 
     def kernel(*arguments: Any) -> Any:
         if not torch._C._are_functorch_transforms_active():
@@ -109,9 +111,8 @@ def _on_one_level(function: type[Function]) -> Callable[..., Any]:
     return kernel
 
 
-_apply = _on_one_level(AplFunction)
-LIBRARY.impl("apl", _apply, "Autograd")
-LIBRARY.impl("apl_backward", _on_one_level(AplBackwardFunction), "Autograd")
+LIBRARY.impl("apl", _autograd_kernel(AplFunction), "Autograd")
+LIBRARY.impl("apl_backward", _autograd_kernel(AplBackwardFunction), "Autograd")
 
 
 def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
@@ -120,5 +121,5 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
         return cast(Tensor, apl_operator(input, slope, offset, unit_dim))
     needs_grad = input.requires_grad or slope.requires_grad or offset.requires_grad
     if needs_grad and torch.is_grad_enabled():
-        return cast(Tensor, _apply(input, slope, offset, unit_dim))
-    return cast(Tensor, _below_autograd(apl_operator, input, slope, offset, unit_dim))
+        return cast(Tensor, AplFunction.apply(input, slope, offset, unit_dim))
+    return cast(Tensor, _below_autograd(apl_operator, (input, slope, offset, unit_dim)))

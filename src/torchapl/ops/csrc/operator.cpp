@@ -1,24 +1,17 @@
 #include "operator.h"
 
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <sstream>
+#include <cstring>
 #include <stdexcept>
-#include <tuple>
 
 #include "geometry.h"
 #include "kernels.h"
+#include "tensor.h"
 
 namespace torchapl {
 namespace {
-
-using torch::stable::Tensor;
-using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
 std::vector<const Capability*> runnable() {
   std::vector<const Capability*> found = {&baseline};
@@ -45,48 +38,27 @@ const std::array<int32_t, 4>& dtypes() {
   return codes;
 }
 
-int32_t dtype_of(const Tensor& tensor) {
-  int32_t code = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &code));
-  return code;
-}
+int32_t dtype_of(Storage storage) { return dtypes()[static_cast<size_t>(storage)]; }
 
-bool has_storage(const Tensor& tensor, Storage storage) {
-  return dtype_of(tensor) == dtypes()[static_cast<size_t>(storage)];
-}
-
-Storage storage_of(const Tensor& tensor) {
-  const auto& codes = dtypes();
-  return static_cast<Storage>(std::find(codes.begin(), codes.end(), dtype_of(tensor)) -
-                              codes.begin());
-}
+bool is_double(const Tensor& tensor) { return tensor.dtype() == dtype_of(Storage::float64); }
 
 // As Python writes a tuple.
 std::string shape_of(const Tensor& tensor) {
-  std::ostringstream text;
-  const Sizes sizes = tensor.sizes();
-  for (size_t d = 0; d < sizes.size(); ++d) text << (d == 0 ? "" : ", ") << sizes[d];
-  return '(' + text.str() + (sizes.size() == 1 ? ",)" : ")");
+  std::string text;
+  const Extents sizes = tensor.sizes();
+  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return '(' + text + (sizes.dims == 1 ? ",)" : ")");
 }
 
-template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  std::ostringstream text;
-  text << "torchapl: ";
-  (text << ... << parts);
-  throw std::invalid_argument(text.str());
+[[noreturn]] void refuse(const std::string& reason) {
+  throw std::runtime_error("torchapl: " + reason);
 }
 
 void check_tensor(const char* name, const Tensor& tensor) {
-  if (!tensor.is_cpu()) refuse(name, " must be on the CPU like the other arguments");
-  const auto& codes = dtypes();
-  if (std::find(codes.begin(), codes.end(), dtype_of(tensor)) == codes.end()) {
-    refuse(name, " must be float64, float32, bfloat16 or float16");
+  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
+  if (std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) == dtypes().end()) {
+    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
   }
-}
-
-bool equal(Sizes left, Sizes right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end());
 }
 
 // Returns a non-negative unit_dim. Nothing outside the tensors is read or written for arguments
@@ -95,87 +67,50 @@ int64_t check(const Tensor& input, const Tensor& slope, const Tensor& offset, in
   check_tensor("input", input);
   check_tensor("slope", slope);
   check_tensor("offset", offset);
-  const Sizes sizes = input.sizes(), hinges = slope.sizes();
-  if (!equal(hinges, offset.sizes()) || dtype_of(slope) != dtype_of(offset)) {
-    refuse("slope and offset must agree in shape and dtype, got ", shape_of(slope), " and ",
+  const Extents sizes = input.sizes(), hinges = slope.sizes();
+  if (!(hinges == offset.sizes()) || slope.dtype() != offset.dtype()) {
+    refuse("slope and offset must agree in shape and dtype, got " + shape_of(slope) + " and " +
            shape_of(offset));
   }
-  if (hinges.size() == 0 || hinges[0] == 0) {
-    refuse("slope must have the shape (num_hinges, *unit_shape) with at least one hinge, got ",
+  if (hinges.dims == 0 || hinges[0] == 0) {
+    refuse("slope must have the shape (num_hinges, *unit_shape) with at least one hinge, got " +
            shape_of(slope));
   }
-  const auto unit_dims = static_cast<int64_t>(hinges.size()) - 1;
+  const int64_t unit_dims = hinges.dims - 1;
   if (unit_dims == 0) return 0;
-  const auto dims = static_cast<int64_t>(sizes.size());
-  const int64_t first = unit_dim < 0 ? unit_dim + dims : unit_dim;
-  if (first < 0 || first > dims - unit_dims ||
+  const int64_t first = unit_dim < 0 ? unit_dim + sizes.dims : unit_dim;
+  if (first < 0 || first > sizes.dims - unit_dims ||
       !std::equal(hinges.begin() + 1, hinges.end(), sizes.begin() + first)) {
-    refuse("the units of a slope ", shape_of(slope), " do not fit an input ", shape_of(input),
-           " at unit_dim=", unit_dim);
+    refuse("the units of a slope " + shape_of(slope) + " do not fit an input " + shape_of(input) +
+           " at unit_dim=" + std::to_string(unit_dim));
   }
   return first;
 }
 
 Geometry geometry_of(const Tensor& tensor, int64_t unit_dim, int64_t unit_dims) {
-  return find_geometry(tensor.dim(), tensor.sizes().data(), tensor.strides().data(), unit_dim,
+  return find_geometry(tensor.dim(), tensor.sizes().first, tensor.strides().first, unit_dim,
                        unit_dims);
 }
 
 bool same_layout(const Tensor& left, const Tensor& right) {
-  const Sizes sizes = right.sizes(), one = left.strides(), other = right.strides();
-  for (size_t d = 0; d < sizes.size(); ++d) {
+  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
+  for (int64_t d = 0; d < sizes.dims; ++d) {
     if (sizes[d] != 1 && one[d] != other[d]) return false;
   }
-  return dtype_of(left) == dtype_of(right);
+  return left.dtype() == right.dtype();
 }
 
-// Not torch::stable::empty_like, which finds its operator by name: a microsecond.
-Tensor empty_strided(Sizes sizes, const int64_t* strides, int32_t dtype) {
-  AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()),
-                                                         sizes.data(), strides, dtype,
-                                                         aoti_torch_device_type_cpu(), 0, &handle));
-  return Tensor(handle);
-}
-
-Tensor empty_contiguous(Sizes sizes, int32_t dtype) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
-  return empty_strided(sizes, strides.data(), dtype);
-}
-
-// In the layout that torch.empty_like gives.
-Tensor new_like(const Tensor& like) {
-  return like.is_contiguous() ? empty_strided(like.sizes(), like.strides().data(), dtype_of(like))
-                              : torch::stable::empty_like(like);
+// A tensor of the same values in the layout and precision of `like`.
+Tensor laid_out(const Tensor& tensor, const Tensor& like) {
+  if (same_layout(tensor, like)) return tensor.share();
+  Tensor target = empty_like(like);
+  copy(tensor, target);
+  return target;
 }
 
 Tensor unwanted(const Tensor& like) {
   const int64_t none = 0;
-  return empty_contiguous(Sizes(&none, 1), dtype_of(like));
-}
-
-Tensor copied(const Tensor& tensor, Tensor target) { return torch::stable::copy_(target, tensor); }
-
-// A tensor of the same values in the layout and precision of `like`.
-Tensor laid_out(const Tensor& tensor, const Tensor& like) {
-  return same_layout(tensor, like) ? tensor : copied(tensor, new_like(like));
-}
-
-Tensor permuted(const Tensor& tensor, const std::vector<int64_t>& axes) {
-  std::vector<int64_t> sizes, strides;
-  for (const int64_t axis : axes) {
-    sizes.push_back(tensor.size(axis));
-    strides.push_back(tensor.stride(axis));
-  }
-  AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      aoti_torch_as_strided(tensor.get(), sizes.data(), strides.data(), &handle));
-  return Tensor(handle);
+  return empty_contiguous({&none, 1}, like.dtype());
 }
 
 // The arguments as the kernels take them: dense, of two precisions at most, hinges in memory order.
@@ -185,51 +120,53 @@ struct Arguments {
   std::vector<int64_t> to_memory;  // permutation of a parameter; empty where it is the identity
 
   Arguments(const Tensor& input, const Tensor& slope, const Tensor& offset, int64_t unit_dim)
-      : x(input), a(slope), b(offset) {
+      : x(input.share()), a(nullptr), b(nullptr) {
     const int64_t unit_dims = slope.dim() - 1;
-    const bool twice = has_storage(input, Storage::float64) || has_storage(slope, Storage::float64);
-    const Storage precision = twice ? Storage::float64 : Storage::float32;
-    if (twice && !has_storage(input, Storage::float64)) {
-      x = torch::stable::to(input, torch::headeronly::ScalarType::Double);
-    }
+    const Storage precision =
+        is_double(input) || is_double(slope) ? Storage::float64 : Storage::float32;
     geometry = geometry_of(x, unit_dim, unit_dims);
     if (!geometry.direct) {
-      x = torch::stable::clone(x);
+      x = clone(x);
       geometry = geometry_of(x, unit_dim, unit_dims);
     }
     if (!geometry.direct) {
-      x = torch::stable::contiguous(x);
+      x = copied(x, empty_contiguous(x.sizes(), x.dtype()));
       geometry = geometry_of(x, unit_dim, unit_dims);
+    }
+    if (precision == Storage::float64 && !is_double(x)) {
+      x = copied(x, empty_strided(x.sizes(), x.strides().first, dtype_of(precision)));
     }
     if (geometry.permuted()) {
       // Axes of size one may stand anywhere.
       to_memory.push_back(0);
       for (const int64_t axis : geometry.unit_order) to_memory.push_back(axis + 1);
       for (int64_t axis = 1; axis <= unit_dims; ++axis) {
-        if (slope.size(axis) == 1) to_memory.push_back(axis);
+        if (slope.sizes()[axis] == 1) to_memory.push_back(axis);
       }
     }
     a = parameter(slope, precision);
     b = parameter(offset, precision);
   }
 
+  static Tensor copied(const Tensor& source, Tensor target) {
+    copy(source, target);
+    return target;
+  }
+
   Tensor parameter(const Tensor& tensor, Storage precision) const {
-    const Tensor ordered = to_memory.empty() ? tensor : permuted(tensor, to_memory);
-    if (has_storage(ordered, precision) && ordered.is_contiguous()) return ordered;
-    return copied(ordered,
-                  empty_contiguous(ordered.sizes(), dtypes()[static_cast<size_t>(precision)]));
+    Tensor ordered = to_memory.empty() ? tensor.share() : permuted(tensor, to_memory);
+    if (ordered.dtype() == dtype_of(precision) && ordered.is_contiguous()) return ordered;
+    return copied(ordered, empty_contiguous(ordered.sizes(), dtype_of(precision)));
   }
 
   // The gradient of a parameter, from memory order and the precision of the arithmetic, in the
   // layout of the parameter: autograd would bring it there, and where map and parameter are both
   // channels-last it is.
-  Tensor finished(Tensor result, const Tensor& like) const {
-    if (!to_memory.empty()) {
-      std::vector<int64_t> back(to_memory.size());
-      for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
-      result = permuted(result, back);
-    }
-    return laid_out(result, like);
+  Tensor finished(const Tensor& result, const Tensor& like) const {
+    if (to_memory.empty()) return laid_out(result, like);
+    std::vector<int64_t> back(to_memory.size());
+    for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
+    return laid_out(permuted(result, back), like);
   }
 
   Problem problem() const {
@@ -237,81 +174,131 @@ struct Arguments {
     problem.outer = geometry.outer;
     problem.units = geometry.units;
     problem.inner = geometry.inner;
-    problem.hinges = a.size(0);
-    problem.storage = storage_of(x);
-    problem.x = x.const_data_ptr();
-    problem.a = a.const_data_ptr();
-    problem.b = b.const_data_ptr();
+    problem.hinges = a.sizes()[0];
+    problem.storage = static_cast<Storage>(std::find(dtypes().begin(), dtypes().end(), x.dtype()) -
+                                           dtypes().begin());
+    problem.x = x.data();
+    problem.a = a.data();
+    problem.b = b.data();
     return problem;
   }
 };
 
 Tensor apl(const Tensor& input, const Tensor& slope, const Tensor& offset, int64_t unit_dim) {
   unit_dim = check(input, slope, offset, unit_dim);
-  Tensor output = new_like(input);
+  Tensor output = empty_like(input);
   if (output.numel() == 0) return output;
   const Arguments arguments(input, slope, offset, unit_dim);
-  const Tensor y = same_layout(output, arguments.x) ? output : new_like(arguments.x);
+  const Tensor y = same_layout(output, arguments.x) ? output.share() : empty_like(arguments.x);
   Problem problem = arguments.problem();
-  problem.out = y.mutable_data_ptr();
+  problem.out = y.mutable_data();
   forward(problem, *current());
-  return y.get() == output.get() ? output : copied(y, output);
+  if (y.data() != output.data()) copy(y, output);
+  return output;
 }
 
-std::tuple<Tensor, Tensor, Tensor> apl_backward(const Tensor& grad, const Tensor& input,
-                                                const Tensor& slope, const Tensor& offset,
-                                                int64_t unit_dim,
-                                                const std::vector<bool>& output_mask) {
+struct Gradients {
+  Tensor x, a, b;
+};
+
+Gradients apl_backward(const Tensor& grad, const Tensor& input, const Tensor& slope,
+                       const Tensor& offset, int64_t unit_dim, const std::vector<bool>& wanted) {
   unit_dim = check(input, slope, offset, unit_dim);
   check_tensor("grad", grad);
-  if (!equal(grad.sizes(), input.sizes())) {
-    refuse("grad must have the shape of input, got ", shape_of(grad), " and ", shape_of(input));
+  if (!(grad.sizes() == input.sizes())) {
+    refuse("grad must have the shape of input, got " + shape_of(grad) + " and " + shape_of(input));
   }
-  if (output_mask.size() != 3) refuse("output_mask must have 3 entries");
-  const bool wants_x = output_mask[0], wants_a = output_mask[1], wants_b = output_mask[2];
+  if (wanted.size() != 3) refuse("output_mask must have 3 entries");
 
-  Tensor dx = wants_x ? new_like(input) : unwanted(input);
+  Gradients gradients = {wanted[0] ? empty_like(input) : unwanted(input), Tensor(nullptr),
+                         Tensor(nullptr)};
   if (input.numel() == 0) {
     const auto zeros = [](const Tensor& like) {
-      Tensor result = new_like(like);
-      return torch::stable::zero_(result);
+      // empty_like has no holes.
+      Tensor result = empty_like(like);
+      const size_t bytes = result.numel() * aoti_torch_dtype_element_size(result.dtype());
+      if (bytes > 0) std::memset(result.mutable_data(), 0, bytes);
+      return result;
     };
-    return {dx, wants_a ? zeros(slope) : unwanted(slope),
-            wants_b ? zeros(offset) : unwanted(offset)};
+    gradients.a = wanted[1] ? zeros(slope) : unwanted(slope);
+    gradients.b = wanted[2] ? zeros(offset) : unwanted(offset);
+    return gradients;
   }
 
   const Arguments arguments(input, slope, offset, unit_dim);
   const Tensor g = laid_out(grad, arguments.x);
   Problem problem = arguments.problem();
-  problem.g = g.const_data_ptr();
-  Tensor out = dx, da = dx, db = dx;
-  if (wants_x) {
-    if (!same_layout(dx, arguments.x)) out = new_like(arguments.x);
-    problem.out = out.mutable_data_ptr();
+  problem.g = g.data();
+  Tensor dx(nullptr), da(nullptr), db(nullptr);
+  if (wanted[0]) {
+    const bool fits = same_layout(gradients.x, arguments.x);
+    dx = fits ? gradients.x.share() : empty_like(arguments.x);
+    problem.out = dx.mutable_data();
   }
-  if (wants_a) {
-    da = empty_contiguous(arguments.a.sizes(), dtype_of(arguments.a));
-    problem.grad_a = da.mutable_data_ptr();
+  if (wanted[1]) {
+    da = empty_contiguous(arguments.a.sizes(), arguments.a.dtype());
+    problem.grad_a = da.mutable_data();
   }
-  if (wants_b) {
-    db = empty_contiguous(arguments.b.sizes(), dtype_of(arguments.b));
-    problem.grad_b = db.mutable_data_ptr();
+  if (wanted[2]) {
+    db = empty_contiguous(arguments.b.sizes(), arguments.b.dtype());
+    problem.grad_b = db.mutable_data();
   }
   backward(problem, *current());
-  if (out.get() != dx.get()) copied(out, dx);
-  return {dx, wants_a ? arguments.finished(da, slope) : unwanted(slope),
-          wants_b ? arguments.finished(db, offset) : unwanted(offset)};
+  if (wanted[0] && dx.data() != gradients.x.data()) copy(dx, gradients.x);
+  gradients.a = wanted[1] ? arguments.finished(da, slope) : unwanted(slope);
+  gradients.b = wanted[2] ? arguments.finished(db, offset) : unwanted(offset);
+  return gradients;
+}
+
+// The stack holds references that are ours to give up, and gets references to results.
+Tensor tensor_at(StableIValue* stack, int64_t i) {
+  return Tensor(reinterpret_cast<AtenTensorHandle>(stack[i]));
+}
+
+StableIValue given_away(Tensor tensor) { return reinterpret_cast<StableIValue>(tensor.release()); }
+
+std::vector<bool> bools_at(StableIValue* stack, int64_t i) {
+  const auto list = reinterpret_cast<StableListHandle>(stack[i]);
+  size_t size = 0;
+  bool failed = torch_list_size(list, &size) != 0;
+  std::vector<bool> values(failed ? 0 : size);
+  for (size_t k = 0; k < values.size(); ++k) {
+    StableIValue value = 0;
+    failed = failed || torch_list_get_item(list, k, &value) != 0;
+    values[k] = value != 0;
+  }
+  failed = torch_delete_list(list) != 0 || failed;
+  expect(failed, "read a list");
+  return values;
+}
+
+void boxed_apl(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor input = tensor_at(stack, 0), slope = tensor_at(stack, 1);
+  const Tensor offset = tensor_at(stack, 2);
+  stack[0] = given_away(apl(input, slope, offset, static_cast<int64_t>(stack[3])));
+}
+
+void boxed_apl_backward(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor grad = tensor_at(stack, 0), input = tensor_at(stack, 1);
+  const Tensor slope = tensor_at(stack, 2), offset = tensor_at(stack, 3);
+  const std::vector<bool> mask = bools_at(stack, 5);
+  Gradients gradients =
+      apl_backward(grad, input, slope, offset, static_cast<int64_t>(stack[4]), mask);
+  stack[0] = given_away(std::move(gradients.x));
+  stack[1] = given_away(std::move(gradients.a));
+  stack[2] = given_away(std::move(gradients.b));
 }
 
 }  // namespace
 
 void register_kernels() {
-  using torch::stable::detail::StableLibrary;
-  // Never destroyed: the kernels serve until the process ends.
-  static auto& library =
-      *new StableLibrary(StableLibrary::Kind::IMPL, "torchapl", "CPU", "operator.cpp", __LINE__);
-  library.impl("apl", TORCH_BOX(&apl));
-  library.impl("apl_backward", TORCH_BOX(&apl_backward));
+  // Never deleted: the kernels serve until the process ends.
+  TorchLibraryHandle library = nullptr;
+  expect(aoti_torch_library_init_impl("torchapl", "CPU", "operator.cpp", __LINE__, &library),
+         "open the library of operators");
+  expect(torch_library_impl(library, "apl", boxed_apl, TORCH_VERSION_2_10_0), "take a kernel");
+  expect(torch_library_impl(library, "apl_backward", boxed_apl_backward, TORCH_VERSION_2_10_0),
+         "take a kernel");
 }
 
 std::vector<std::string> capabilities() {
