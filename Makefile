@@ -5,10 +5,10 @@ STAMP := $(VENV)/.installed
 SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test test-long check bench docs clean
 
 help:  ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # torch first and pinned: a looser request may pull gigabytes of CUDA packages. The extension is built
 # against the torch that is installed, hence no build isolation.
@@ -22,19 +22,23 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/torchapl/ops/cs
 test: $(STAMP)  ## Install what is missing, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-check: $(STAMP)  ## Lint and type-check
+test-long: $(STAMP)  ## Break runs in every way for an hour or more; see docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/faults.py --kills 1000 --damages 1000
+
+check: $(STAMP)  ## Lint, type-check, check the format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror src/torchapl/ops/csrc/*
 	$(BIN)/oxfmt --check $(SCRIPTS:%='%/**/*.js')
 	$(BIN)/oxlint $(SCRIPTS)
 
 bench: $(STAMP)  ## Time the operator against torch's own activations
 	$(BIN)/torchapl bench op
 
-demo: $(STAMP)  ## Install what is missing, then train ReLU and APL networks and show a report
+demo: $(STAMP)  ## Install what is missing, then train ReLU, SiLU and APL networks and show a report
 	$(BIN)/torchapl reproduce table2 --scale lab --seeds 3 --selection-seeds 0 --workers 2 --runs demo/runs \
-	  --only atlas-dnn-relu --only atlas-dnn-apl --only atlas-dnn-apl-leaky --only atlas-dnn-silu
+	  --only atlas-dnn-relu --only atlas-dnn-silu --only atlas-dnn-apl --only atlas-dnn-apl-silu
 	$(BIN)/torchapl report demo/runs -o demo/report.html --figures demo/figures
 	@echo "Open demo/report.html in a browser; the figures are in demo/figures."
 

@@ -1,4 +1,4 @@
-"""The C++ kernels; without torch or a compiler the package installs without them."""
+"""What is compiled; without torch or a C++ compiler the package installs without it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,93 @@ import os
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("src/torchapl/ops/csrc")
+# The oldest versions that one binary of the kernels serves: torch 2.10, Python 3.10.
+OLDEST_TORCH = "0x020a000000000000"
+OLDEST_PYTHON = "0x030a0000"
 # One binary for every processor: what needs AVX2 or AVX-512 says so in its source.
 FLAGS = ["-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-trapping-math"]
 
 
-def extension() -> dict[str, object]:
-    """Return setup()'s arguments for the extension, none where it cannot be built."""
+def extensions() -> list[Extension]:
+    """Return the kernels and, unless for a wheel that serves every torch, the autograd node."""
     try:
         import torch
-        from torch.utils.cpp_extension import BuildExtension, CppExtension
+        from torch.utils.cpp_extension import include_paths, library_paths
     except ImportError as error:
         sys.stderr.write(f"torchapl: no kernels: {error}; see --no-build-isolation\n")
-        return {}
+        return []
 
-    return {
-        "ext_modules": [
-            CppExtension(
-                "torchapl.ops._C",
-                sorted(str(path) for path in SOURCES.glob("*.cpp")),
-                depends=[str(path) for path in SOURCES.iterdir()],
-                define_macros=[("TORCHAPL_BUILT_FOR", f'"{torch.__version__.split("+")[0]}"')],
-                extra_compile_args=[] if os.name == "nt" else FLAGS,
-                # Where it does not compile, the package works through its definition.
-                optional=True,
-            )
-        ],
-        "cmdclass": {"build_ext": BuildExtension.with_options(use_ninja=False)},
-    }
+    node = SOURCES / "autograd.cpp"
+
+    def extension(
+        name: str, sources: list[Path], standard: str, libraries: list[str], **macros: str | None
+    ) -> Extension:
+        # No path of this machine in messages of torch's headers.
+        maps = [f"-ffile-prefix-map={path}=torch" for path in include_paths()]
+        return Extension(
+            f"torchapl.ops.{name}",
+            [str(source) for source in sources],
+            depends=[str(path) for path in SOURCES.iterdir()],
+            include_dirs=include_paths(),
+            library_dirs=library_paths(),
+            libraries=libraries,
+            define_macros=[("Py_LIMITED_API", OLDEST_PYTHON), *macros.items()],
+            extra_compile_args=[f"-std={standard}", *FLAGS, *maps],
+            extra_link_args=["-Wl,--as-needed"] if sys.platform == "linux" else [],
+            language="c++",
+            py_limited_api=True,
+            # Where it does not compile, the package works through its definition.
+            optional=True,
+        )
+
+    kernels = extension(
+        "_C",
+        sorted(path for path in SOURCES.glob("*.cpp") if path != node),
+        "c++17",
+        ["torch_cpu"],
+        TORCH_TARGET_VERSION=OLDEST_TORCH,
+        TORCH_STABLE_ONLY=None,
+    )
+    if os.environ.get("TORCHAPL_FOR_EVERY_TORCH"):
+        return [kernels]
+    version = torch.__version__.split("+")[0]
+    libraries = ["c10", "torch_cpu"]
+    return [
+        kernels,
+        extension("_autograd", [node], "c++20", libraries, TORCHAPL_BUILT_FOR=f'"{version}"'),
+    ]
 
 
-setup(**extension())
+class BuildExtensions(build_ext):
+    """Leaves out of the package what did not compile."""
+
+    def run(self) -> None:
+        super().run()
+        self.extensions[:] = [
+            extension
+            for extension in self.extensions
+            if Path(self.get_ext_fullpath(extension.name)).exists()
+        ]
+
+
+class Wheel(bdist_wheel):
+    """Names a wheel by what is in it: pure Python where nothing was compiled."""
+
+    def run(self) -> None:
+        self.run_command("build_ext")
+        if self.distribution.has_ext_modules():
+            self.py_limited_api = "cp310"
+        else:
+            self.root_is_pure = True
+        super().run()
+
+
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": BuildExtensions, "bdist_wheel": Wheel},
+)

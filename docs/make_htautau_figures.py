@@ -48,12 +48,11 @@ class Table:
     """Columns of a store by name and class."""
 
     def __init__(self, store: EventStore) -> None:
-        self._store = store
-        self._label = np.array(store.map[:, store.label]) == 1
+        self._columns = dict(zip(store.columns, store.table().T, strict=True))
+        self._label = self._columns["label"] == 1
 
     def __call__(self, name: str, process: str) -> np.ndarray:
-        column = np.array(self._store.map[:, self._store.columns.index(name)])
-        return column[self._label if process == "signal" else ~self._label]
+        return self._columns[name][self._label if process == "signal" else ~self._label]
 
 
 def draw(axes: Axes, table: Table, name: str, bins: np.ndarray, title: str) -> None:
@@ -75,14 +74,13 @@ def draw(axes: Axes, table: Table, name: str, bins: np.ndarray, title: str) -> N
 def masses(table: Table) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     bins = np.arange(10, 131, 2.0)
-    draw(left, table, "visible_mass", bins, "visible mass of the two leptons / GeV")
+    draw(left, table, "lepton_mass", bins, "visible mass of the two leptons / GeV")
     for process in MASSES:
         density, _ = np.histogram(expected_visible_mass(process), bins, density=True)
         centres = (bins[1:] + bins[:-1]) / 2
         left.plot(centres, density, "--", color=COLOURS[process], lw=1.5, label="expected")
     left.legend(frameon=False)
-    # Without the events that have none.
-    draw(right, table, "collinear_mass", np.arange(20, 251, 5.0), "collinear mass / GeV")
+    draw(right, table, "missing_mass", np.arange(20, 251, 5.0), "missing mass estimate / GeV")
     for process, mass in MASSES.items():
         right.axvline(mass, color=COLOURS[process], ls=":", lw=1.5)
     figure.savefig(OUTPUT / "masses.png", dpi=110)
@@ -115,7 +113,7 @@ def numbers(table: Table) -> None:
         print(f"{title:44}{values['background']:12.2f}{values['signal']:12.2f}")
 
     row("events", {p: float(len(table("jet_count", p))) for p in MASSES})
-    visible = {p: table("visible_mass", p) for p in MASSES}
+    visible = {p: table("lepton_mass", p) for p in MASSES}
     expected = {p: expected_visible_mass(p) for p in MASSES}
     row("visible mass, mean", {p: visible[p].mean() for p in MASSES})
     row("  expected", {p: expected[p].mean() for p in MASSES})
@@ -133,6 +131,8 @@ def numbers(table: Table) -> None:
         {p: float(np.median(collinear[p][collinear[p] > 0])) for p in MASSES},
     )
     row("  pair pT > 60 GeV", {p: float(np.median(boosted[p])) for p in MASSES})
+    missing = {p: table("missing_mass", p) for p in MASSES}
+    row("missing mass, median", {p: float(np.median(missing[p])) for p in MASSES})
     row("missing pT, mean", {p: table("missing_pt", p).mean() for p in MASSES})
     row("jets, mean", {p: table("jet_count", p).mean() for p in MASSES})
     row("without a jet, %", {p: 100 * (table("jet_count", p) == 0).mean() for p in MASSES})

@@ -16,7 +16,12 @@ import torchapl
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"]
 # Modules whose import has effects or needs what is not always there.
-SKIPPED = ("torchapl.cli.__main__", "torchapl.ops._C", "torchapl.ops.triton")
+SKIPPED = (
+    "torchapl.cli.__main__",
+    "torchapl.ops._C",
+    "torchapl.ops._autograd",
+    "torchapl.ops.triton",
+)
 MODULES = sorted(
     info.name
     for info in pkgutil.walk_packages(torchapl.__path__, "torchapl.")

@@ -1,8 +1,7 @@
-"""Installations without the compiled kernels: they work, and say why they are slow."""
+"""Installations without what is compiled: they work, and say why they are slow."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import warnings
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def _restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_failure", "_instructions", "_explained"):
+    for name in ("_no_kernels", "_no_node", "_instructions", "_explained"):
         monkeypatch.setattr(extension, name, getattr(extension, name))
 
 
@@ -27,16 +26,26 @@ def test_the_kernels_serve_the_cpu() -> None:
     kernels = pytest.importorskip("torchapl.ops._C")
     cpu = torchapl.backends()["cpu"]
     assert cpu.implementation == f"C++ ({kernels.capability()})"
-    assert extension.is_loaded()
+    assert extension.has_kernels()
+    assert f"autograd in {'C++' if extension.has_node() else 'Python'}" in cpu.reason
 
 
 def test_without_kernels_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extension, "_KERNELS", "torchapl.ops._absent")
     extension.load()
-    assert not extension.is_loaded()
+    assert not extension.has_kernels()
     cpu = torchapl.backends()["cpu"]
     assert cpu.implementation == "reference"
     assert "without its compiled kernels" in cpu.reason
+
+
+def test_without_the_node_the_kernels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchapl.ops._C")
+    monkeypatch.setattr(extension, "_NODE", "torchapl.ops._absent")
+    extension.load()
+    assert extension.has_kernels()
+    assert not extension.has_node()
+    assert "autograd in Python: only an installation from source" in torchapl.backends()["cpu"][1]
 
 
 def test_a_stale_binary_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,8 +56,8 @@ def test_a_stale_binary_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert torchapl.backends()["cpu"] == ("reference", "undefined symbol: _ZN2at")
 
 
-def test_a_binary_for_another_torch_is_refused() -> None:
-    pytest.importorskip("torchapl.ops._C")
+def test_a_node_for_another_torch_is_refused() -> None:
+    pytest.importorskip("torchapl.ops._autograd")
     script = (
         "import torch; torch.__version__ = '9.9.0'\n"
         "import torchapl; print(*torchapl.backends()['cpu'], sep=': ')"
@@ -58,11 +67,12 @@ def test_a_binary_for_another_torch_is_refused() -> None:
     )
     # Nightly versions too: "2.14.0.dev20260101" is not "2.14.0".
     built_for = torch.__version__.split("+")[0]
-    assert done.stdout.startswith(f"reference: the kernels were built for torch {built_for}, this")
+    assert done.stdout.startswith("C++ (")
+    assert f"in Python: it was built for torch {built_for}, this is torch 9.9" in done.stdout
 
 
 def test_says_once_that_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extension, "_failure", "no compiler")
+    monkeypatch.setattr(extension, "_no_kernels", "no compiler")
     monkeypatch.setattr(extension, "_explained", set())
     with pytest.warns(UserWarning, match="on cpu, .* slower: no compiler"):
         extension.explain_once(torch.ones(1))
@@ -86,20 +96,3 @@ def test_a_gpu_without_triton_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.warns(UserWarning, match="on cuda, .* triton is not installed"):
         extension.explain_once(OnGPU())  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_builds_without_a_compiler(tmp_path: Path) -> None:
-    environment = os.environ | {"CC": "no-such-compiler", "CXX": "no-such-compiler"}
-    command = [sys.executable, "setup.py", "build_ext", "--build-lib", str(tmp_path / "lib")]
-    done = subprocess.run(
-        [*command, "--build-temp", str(tmp_path / "temp")],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.rglob("*.so"))
-    assert 'building extension "torchapl.ops._C" failed' in done.stderr

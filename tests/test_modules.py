@@ -62,7 +62,7 @@ def test_takes_integers_of_numpy() -> None:
     np = pytest.importorskip("numpy")
     unit = APL(np.int64(3), np.int32(2), unit_dim=np.int64(-1))
     assert repr(unit) == "APL((3,), num_hinges=2, unit_dim=-1)"
-    assert repr(APL(np.array([3, 4]))) == "APL((3, 4), num_hinges=2, unit_dim=1)"
+    assert repr(APL(np.array([3, 4]))) == "APL((3, 4), num_hinges=8, unit_dim=1)"
     x = torch.randn(2, 3)
     assert torch.equal(apl(x, unit.slope, unit.offset, unit_dim=np.int64(1)), unit(x))
 
@@ -271,12 +271,12 @@ def test_the_wrong_axis_is_hard_to_take() -> None:
 def test_a_start_has_a_name() -> None:
     x = torch.randn(100, 7)
     assert torch.equal(APL(7, init="relu")(x), x.relu())
-    assert torch.equal(APL(7, init="leaky")(x), APL(7)(x))
+    assert torch.equal(APL(7, init="silu")(x), APL(7)(x))
     lazy = LazyAPL(init="relu")
     assert torch.equal(lazy(x), x.relu())
-    with pytest.raises(ValueError, match=r"init must be one of 'leaky', 'relu', .* got 'rleu'"):
+    with pytest.raises(ValueError, match=r"init must be one of 'silu', 'gelu', .* got 'rleu'"):
         APL(7, init="rleu")
-    with pytest.raises(TypeError, match=r"init must be one of 'leaky', .* or a function .* got 3"):
+    with pytest.raises(TypeError, match=r"init must be one of 'silu', .* or a function .* got 3"):
         APL(7, init=3)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from cases import CASES, DTYPES, Case
-from torchapl import APL, apl, reference
+from torchapl import APL, apl, init, reference
 
 OPERATOR = torch.ops.torchapl.apl.default
 BACKWARD = torch.ops.torchapl.apl_backward.default
@@ -240,7 +240,7 @@ def test_forward_mode(case: Case) -> None:
 
 
 def test_forward_mode_through_dual_tensors() -> None:
-    unit = APL(3)
+    unit = APL(3, init=init.leaky_)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.tensor([[-1.0, 0.5, 2.0]]), torch.ones(1, 3))
         tangent = forward_ad.unpack_dual(unit(dual)).tangent
@@ -354,7 +354,7 @@ def test_meta_tensors_have_shapes_alone() -> None:
     unit = APL(3, device="meta")
     x = torch.randn(2, 3, device="meta")
     assert unit(x).shape == (2, 3)
-    # A device whose autograd is that of torch.library, which torch.func refuses.
+    # A device whose autograd runs in Python.
     gradient = torch.func.grad(lambda x: apl(x, unit.slope, unit.offset).sum())(x)
     assert gradient.shape == (2, 3)
 
@@ -366,3 +366,81 @@ def test_float32_parameters_of_a_bfloat16_input_are_summed_in_float32() -> None:
     apl(x, a, b).sum().backward()
     assert a.grad is not None
     assert a.grad.item() == 4096
+
+
+MISFITS = {
+    "fewer units": lambda x, a, b: (x, a[:, :2], b[:, :2], 1),
+    "more units": lambda x, a, b: (x, torch.cat([a, a], 1), torch.cat([b, b], 1), 1),
+    "more axes": lambda x, a, b: (x, a[..., None, None, None], b[..., None, None, None], 1),
+    "fewer offsets": lambda x, a, b: (x, a, b[:1], 1),
+    "other offsets": lambda x, a, b: (x, a, b.double(), 1),
+    "no hinges": lambda x, a, b: (x, a[:0], b[:0], 1),
+    "no axes": lambda x, a, b: (x, a[0, 0], b[0, 0], 1),
+    "another axis": lambda x, a, b: (x, a, b, 2),
+    "no axis": lambda x, a, b: (x, a, b, 3),
+    "no axis at all": lambda x, a, b: (x, a, b, -4),
+    "far away": lambda x, a, b: (x, a, b, 2**62),
+    "far before": lambda x, a, b: (x, a, b, -(2**63)),
+    "an input without axes": lambda x, a, b: (x[0, 0, 0], a, b, 0),
+    "integers": lambda x, a, b: (x.long(), a, b, 1),
+    "complex": lambda x, a, b: (x, a.to(torch.complex64), b.to(torch.complex64), 1),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_the_operators_refuse_what_does_not_fit(
+    misfit: str, requires_grad: bool, device: str
+) -> None:
+    x, a, b = torch.randn(4, 3, 5), torch.randn(2, 3), torch.randn(2, 3)
+    *tensors, unit_dim = MISFITS[misfit](x, a, b)
+    tensors = [
+        t.to(device).requires_grad_(requires_grad and t.is_floating_point()) for t in tensors
+    ]
+    # Kernels in C++ have one type of error for everything.
+    with pytest.raises((RuntimeError, ValueError, TypeError)):
+        OPERATOR(*tensors, unit_dim)
+    with pytest.raises((RuntimeError, ValueError, TypeError)):
+        BACKWARD(torch.randn(4, 3, 5, device=device), *tensors, unit_dim, [True] * 3)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("shape", [(), (4, 3), (4, 3, 4), (4, 3, 5, 1), (5, 3, 4)], ids=str)
+def test_the_backward_operator_refuses_another_gradient(
+    shape: tuple[int, ...], device: str
+) -> None:
+    x, a, b = (torch.randn(s, device=device) for s in ((4, 3, 5), (2, 3), (2, 3)))
+    with pytest.raises((RuntimeError, ValueError), match="grad must have the shape"):
+        BACKWARD(torch.randn(shape, device=device), x, a, b, 1, [True] * 3)
+
+
+def test_the_backward_operator_refuses_another_mask() -> None:
+    x, a, b, _ = CASES[0].make()
+    for mask in ([True], [True] * 2, [True] * 4, []):
+        with pytest.raises((ValueError, RuntimeError)):
+            BACKWARD(x, x, a, b, 1, mask)
+
+
+def test_the_operators_refuse_several_devices() -> None:
+    x, a, b, _ = CASES[0].make()
+    for tensors in ((x.to("meta"), a, b), (x, a.to("meta"), b), (x, a, b.to("meta"))):
+        with pytest.raises(ValueError, match="one device"):
+            OPERATOR(*tensors, 1)
+        with pytest.raises(ValueError, match="one device"):
+            BACKWARD(x, *tensors, 1, [True] * 3)
+    with pytest.raises(ValueError, match="device"):
+        BACKWARD(x.to("meta"), x, a, b, 1, [True] * 3)
+
+
+@all_cases
+def test_an_axis_may_be_counted_from_the_end(case: Case) -> None:
+    x, a, b, _ = case.make(requires_grad=True)
+    before_end = case.normal_dim - len(case.input_shape) if case.unit_shape else -7
+    y = OPERATOR(x, a, b, before_end)
+    assert torch.equal(y, OPERATOR(x, a, b, case.normal_dim))
+    first = torch.autograd.grad(y.square().sum(), (x, a, b), create_graph=True)
+    second = torch.autograd.grad(sum(g.square().sum() for g in first), (x, a, b))
+    assert [g.shape for g in second] == [x.shape, a.shape, b.shape]
+    each = torch.func.vmap(lambda x: OPERATOR(x, a, b, before_end))(x.detach()[None])
+    assert torch.equal(each[0], y)

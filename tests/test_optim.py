@@ -15,14 +15,31 @@ def net() -> nn.Sequential:
 
 def test_groups_hold_every_parameter_once() -> None:
     model = net()
-    weights, curves = parameter_groups(model, lr=0.1, weight_decay=5e-4, curve_lr=0.02)
+    groups = parameter_groups(model, lr=0.1, weight_decay=5e-4, curve_lr=0.02, curve_decay=1e-3)
+    weights, slopes, offsets = groups
     assert (weights["lr"], weights["weight_decay"]) == (0.1, 5e-4)
-    assert (curves["lr"], curves["weight_decay"]) == (0.02, 1e-3)
-    ids = [id(p) for group in (weights, curves) for p in group["params"]]
+    assert (slopes["lr"], slopes["weight_decay"], slopes["slope_decay"]) == (0.02, 0.0, 1e-3)
+    assert (offsets["lr"], offsets["weight_decay"]) == (0.02, 1e-3)
+    ids = [id(p) for group in groups for p in group["params"]]
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
-    assert {id(p) for p in curves["params"]} == {
-        id(p) for i in (1, 3) for p in (model[i].slope, model[i].offset)
-    }
+    assert [id(p) for p in slopes["params"]] == [id(model[i].slope) for i in (1, 3)]
+    assert [id(p) for p in offsets["params"]] == [id(model[i].offset) for i in (1, 3)]
+
+
+def test_steps_by_slopes_keep_the_curves_together() -> None:
+    model = net()
+    curves = parameter_groups(model, curve_decay=1e-3, steps="slopes")[1]
+    assert curves == {"params": list(curve_parameters(model)), "weight_decay": 1e-3}
+    with pytest.raises(ValueError, match="steps must be 'segments' or 'slopes', got 'hinges'"):
+        parameter_groups(model, steps="hinges")  # type: ignore[arg-type]
+
+
+def test_computed_slopes_move_as_their_parameters_do() -> None:
+    unit = APL(4)
+    nn.utils.parametrizations.weight_norm(unit, "slope")
+    (group,) = parameter_groups(unit)
+    assert len(group["params"]) == 3
+    assert "segment_unit" not in group
 
 
 def test_groups_leave_to_the_optimiser_what_is_not_given() -> None:
@@ -30,8 +47,8 @@ def test_groups_leave_to_the_optimiser_what_is_not_given() -> None:
     assert all("lr" not in group for group in groups)
     assert parameter_groups(net(), lr=0.1)[1]["lr"] == 0.1
     optimizer = torch.optim.AdamW(groups, lr=0.3, weight_decay=0.05)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.3, 0.3]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.05, 1e-3]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.3, 0.3, 0.3]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.05, 0.0, 0.0]
     optimizer = torch.optim.AdamW(parameter_groups(net(), weight_decay=0.0), weight_decay=0.05)
     assert optimizer.param_groups[0]["weight_decay"] == 0
 
@@ -40,14 +57,14 @@ def test_frozen_parameters_are_left_out() -> None:
     model = net()
     model[1].requires_grad_(False)
     model[0].requires_grad_(False)
-    assert [len(group["params"]) for group in parameter_groups(model)] == [2, 2]
+    assert [len(group["params"]) for group in parameter_groups(model)] == [2, 1, 1]
     for unit in (model[1], model[3]):
         unit.requires_grad_(False)
     assert [len(group["params"]) for group in parameter_groups(model)] == [2]
 
 
 def test_shared_units_count_once() -> None:
-    unit = APL(4)
+    unit = APL(4, init="leaky")
     model = nn.Sequential(nn.Linear(4, 4), unit, nn.Linear(4, 4), unit)
     assert len(list(curve_parameters(model))) == 2
     tied = APL(4)
@@ -100,7 +117,7 @@ def test_a_model_without_units_has_no_penalty() -> None:
 
 
 def test_parametrized_curves() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), APL(8, 1))
+    model = nn.Sequential(nn.Linear(4, 8), APL(8, 1, init="leaky"))
     torch.nn.utils.parametrize.register_parametrization(model[1], "slope", nn.Tanh())
     weights, curves = parameter_groups(model, lr=0.1)
     assert len(weights["params"]) == len(curves["params"]) == 2

@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from accuracy import assert_as_accurate_as_eager, errors
 from cases import CASES, DTYPES, Case, lay_out
-from exact import assert_as_accurate_as_eager, errors
 from torchapl import reference
 from torchapl.ops import geometry
 

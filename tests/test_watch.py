@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchapl import APL, LazyAPL, curves, init
 from torchapl.curves import AffineAPL, observe_ranges, to_relu_network
-from torchapl.paper.train import observe
+from torchapl.runs.curves import inputs_of
 from torchapl.watch import call, hooked, named_units, watch
 
 
@@ -37,7 +37,7 @@ LOOKS: dict[str, Callable[[nn.Module, Tensor], object]] = {
     "align_": lambda net, x: init.align_(net, [(x, torch.zeros(16)), {"x": x, "label": x}]),
     "observe_ranges": lambda net, x: observe_ranges(net, [(x, torch.zeros(16)), x]),
     "to_relu_network": lambda net, x: to_relu_network(net, (x, 0.5)),
-    "observe.inputs": observe.inputs,
+    "inputs_of": inputs_of,
 }
 
 
@@ -108,7 +108,7 @@ class Arguments(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.unit = APL()
+        self.unit = APL(init="relu")
 
     def forward(self, x: Tensor, scale: Tensor, mask: Tensor | None = None) -> tuple[Any, ...]:
         return self.unit(x), scale, mask

@@ -12,6 +12,7 @@ from torchapl.optim import curve_parameters, l2_penalty, parameter_groups, slope
 if TYPE_CHECKING:
     from torchapl import curves
     from torchapl.plotting import plot
+    from torchapl.runs import log_run
     from torchapl.surgery import (
         Swap,
         SwapReport,
@@ -36,6 +37,7 @@ __all__ = [
     "describe",
     "init",
     "l2_penalty",
+    "log_run",
     "parameter_groups",
     "plot",
     "rebuild_swapped",
@@ -47,6 +49,7 @@ __all__ = [
 # Imported when first asked for: a training script that only wants the unit starts without them.
 _LATER = {
     "plot": "torchapl.plotting",
+    "log_run": "torchapl.runs",
     **dict.fromkeys(
         (
             "Swap",

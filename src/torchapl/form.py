@@ -66,6 +66,8 @@ def with_spare_hinges(
 ) -> AffineForm:
     """Fill up with hinges without slope, distinct from each other and from those in use.
 
+    Hinges come in ascending order: an optimiser moves the slopes of the segments between them.
+
     Args:
         form: Its slopes may be those of one curve or of several channels.
         num_hinges: How many there are to be in all.
@@ -80,10 +82,9 @@ def with_spare_hinges(
     low, high = interval
     candidates = (low + high) / 2 - form.center + _spread(num_hinges) * ((high - low) / 5)
     free = candidates[~torch.isin(candidates, form.offset)][:spare]
-    return form._replace(
-        slope=torch.cat([form.slope, form.slope.new_zeros(spare, *form.slope.shape[1:])]),
-        offset=torch.cat([form.offset, free]),
-    )
+    offset, order = torch.cat([form.offset, free]).sort()
+    slope = torch.cat([form.slope, form.slope.new_zeros(spare, *form.slope.shape[1:])])
+    return form._replace(slope=slope[order], offset=offset)
 
 
 def _spread(count: int) -> Tensor:

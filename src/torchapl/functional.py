@@ -1,4 +1,4 @@
-"""The public function: checks its arguments, then calls the operator."""
+"""The public function: calls the operator and explains what it refuses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from torchapl import reference
-from torchapl.ops import apl_operator, needs_plain_formula
+from torchapl import ops, reference
+from torchapl.ops.arguments import FLOATING, check
 
-FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+__all__ = ["FLOATING", "apl", "as_int"]
 
 
 def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = None) -> Tensor:
@@ -45,72 +45,38 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
         tensors = (input, slope, offset)
         output = handle_torch_function(apl, tensors, *tensors, unit_dim=unit_dim)
         return output
-    start = _check(input, slope, offset, unit_dim)
+    axis = _first_axis(input, slope) if unit_dim is None else as_int("unit_dim", unit_dim)
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
-    if forward_ad._current_level >= 0 or needs_plain_formula(input) or _is_exporting():
-        return reference.apl(input, slope, offset, start)
-    output = apl_operator(input, slope, offset, start)
-    return output
+    if forward_ad._current_level >= 0 or _is_exporting():
+        return reference.apl(input, slope, offset, check(input, slope, offset, axis))
+    try:
+        return ops.apl(input, slope, offset, axis)
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        failure = error
+    # Checked only now, because that takes longer than the operator's own checks; here the arguments
+    # have names.
+    check(input, slope, offset, axis)
+    raise failure
+
+
+def _first_axis(input: Tensor, slope: Tensor) -> int:
+    if isinstance(input, Tensor) and input.dim() == 3 and slope.shape[1:] == input.shape[1:2]:
+        _, channels, last = input.shape
+        if channels == last:
+            warnings.warn(
+                f"units of shape ({last},) fit two axes of an input of shape {tuple(input.shape)} "
+                "and take the first: give unit_dim=1 if it is (N, C, L), unit_dim=-1 if it is "
+                "(B, T, D)",
+                stacklevel=3,
+            )
+    return 1
 
 
 def _is_exporting() -> bool:
     # An exported or traced program has to run where this package is not installed.
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # untyped
-    return tracing or torch.compiler.is_exporting()
-
-
-def _check(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int | None) -> int:
-    """Refuse what the kernels do not take and return a non-negative ``unit_dim``."""
-    for name, tensor in (("input", input), ("slope", slope), ("offset", offset)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dtype not in FLOATING:
-            raise TypeError(
-                f"{name} must be float64, float32, bfloat16 or float16, got {tensor.dtype}"
-            )
-    if slope.shape != offset.shape or slope.dtype != offset.dtype:
-        raise ValueError(f"slope and offset must agree, got {_name(slope)} and {_name(offset)}")
-    if not input.device == slope.device == offset.device:
-        raise ValueError(
-            "input, slope and offset must be on one device, got "
-            f"{input.device}, {slope.device} and {offset.device}"
-        )
-    if slope.dim() == 0 or slope.shape[0] == 0:
-        raise ValueError(
-            "slope must have the shape (num_hinges, *unit_shape) with at least one hinge, "
-            f"got {tuple(slope.shape)}"
-        )
-    axis = 1 if unit_dim is None else as_int("unit_dim", unit_dim)
-    unit_shape = slope.shape[1:]
-    if not unit_shape:
-        return 0
-    start = axis + input.dim() if axis < 0 else axis
-    if not 0 <= start < input.dim():
-        raise ValueError(
-            f"unit_dim={axis} is not an axis of an input of shape {tuple(input.shape)}"
-        )
-    if input.shape[start : start + len(unit_shape)] != unit_shape:
-        raise ValueError(
-            f"units of shape {tuple(unit_shape)} do not fit input {tuple(input.shape)} at "
-            f"unit_dim={axis}, where it has {tuple(input.shape[start : start + len(unit_shape)])}"
-            f"{_where_it_fits(input.shape, unit_shape)}"
-        )
-    if unit_dim is None and input.dim() == 3 and input.shape[2:] == unit_shape:
-        warnings.warn(
-            f"units of shape {tuple(unit_shape)} fit two axes of an input of shape "
-            f"{tuple(input.shape)} and take the first: give unit_dim=1 if it is (N, C, L), "
-            "unit_dim=-1 if it is (B, T, D)",
-            stacklevel=3,
-        )
-    return start
-
-
-def _where_it_fits(shape: torch.Size, unit_shape: torch.Size) -> str:
-    size = len(unit_shape)
-    fits = [axis for axis in range(len(shape)) if shape[axis : axis + size] == unit_shape]
-    # From the end, where a feature axis is whatever comes before.
-    axes = " or ".join(f"unit_dim={axis if axis == 1 else axis - len(shape)}" for axis in fits)
-    return f"; they fit at {axes}" if fits else ""
+    # Not is_exporting(), which torch 2.10 takes for true under torch.compile as well.
+    return tracing or torch.compiler._is_exporting_flag
 
 
 def as_int(name: str, value: int) -> int:
@@ -121,7 +87,3 @@ def as_int(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     return operator.index(value)
-
-
-def _name(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"

@@ -29,11 +29,11 @@ class APL(nn.Module):
     Args:
         unit_shape: ``(C, H, W)`` gives every position of a feature map its own curve, ``C`` one to
             every channel, ``()`` one to the whole layer.
-        num_hinges: The S of the formula.
+        num_hinges: The S of the formula. Numbers from 5 on serve about equally well.
         unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
             for units on the last axis, as in transformers. 1 by default, with a warning where
             ``(N, C, L)`` might as well be ``(B, T, D)``.
-        init: The curve at the start: ``"leaky"``, ``"relu"``, ``"silu"``, ``"gelu"``, ``"mish"``
+        init: The curve at the start: ``"silu"``, ``"gelu"``, ``"mish"``, ``"leaky"``, ``"relu"``
             or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
             offset.
         device: As in torch.nn.
@@ -49,7 +49,7 @@ class APL(nn.Module):
         offset: The :math:`b_s`, learnable, of the same shape.
 
     Example:
-        >>> unit = APL(96, num_hinges=2)
+        >>> unit = APL(96)
         >>> unit(torch.randn(8, 96, 32, 32)).shape
         torch.Size([8, 96, 32, 32])
         >>> APL(2, init="relu").left_slope
@@ -62,10 +62,10 @@ class APL(nn.Module):
     def __init__(
         self,
         unit_shape: int | Sequence[int] = (),
-        num_hinges: int = 2,
+        num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky",
+        init: Start | str = "silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
             to every index of ``unit_dim``, ``"layer"`` one to the whole input.
         unit_dim: The axis of the channels, 1 by default; an input of three axes, which may be
             ``(N, C, L)`` or ``(B, T, D)``, asks for it.
-        init: The curve at the start: ``"leaky"``, ``"relu"``, ``"silu"``, ``"gelu"``, ``"mish"``
+        init: The curve at the start: ``"silu"``, ``"gelu"``, ``"mish"``, ``"leaky"``, ``"relu"``
             or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
             offset.
         device: As in torch.nn.
@@ -125,18 +125,18 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         >>> net(torch.randn(1, 3, 8, 8)).shape
         torch.Size([1, 8, 6, 6])
         >>> net[1]
-        APL((8, 6, 6), num_hinges=2, unit_dim=1)
+        APL((8, 6, 6), num_hinges=8, unit_dim=1)
     """
 
     cls_to_become = APL  # type: ignore[assignment]  # the mixin declares None
 
     def __init__(
         self,
-        num_hinges: int = 2,
+        num_hinges: int = 8,
         per: Sharing = "channel",
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky",
+        init: Start | str = "silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -226,10 +226,10 @@ class AffineAPL(nn.Module):
     def __init__(
         self,
         unit_shape: int | Sequence[int] = (),
-        num_hinges: int = 2,
+        num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky",
+        init: Start | str = "silu",
         scale: float = 1.0,
         shift: float = 0.0,
         skip: float = 0.0,

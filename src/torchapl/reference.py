@@ -58,12 +58,12 @@ def apl_backward(
         dx = dx - a_s * passed
         # Not passed * gate: 0 times an infinite gate would be NaN.
         da.append(_sum(g * F.relu(gate), summed))
-        db.append(_sum(a_s * passed, summed))
+        db.append(_sum(passed, summed))
 
     results = (
         dx.to(input.dtype),
         torch.stack(da).reshape(slope.shape).to(slope.dtype),
-        torch.stack(db).reshape(offset.shape).to(offset.dtype),
+        (slope.to(x.dtype) * torch.stack(db).reshape(offset.shape)).to(offset.dtype),
     )
     dx, da_all, db_all = (
         result if wanted else result.new_empty(0)

@@ -9,7 +9,6 @@ import pytest
 
 from torchapl import cli
 from torchapl.paper.data import DATA_SETS, simulate, store_folder
-from torchapl.paper.data.store import EVENTS
 
 
 @pytest.fixture(autouse=True)
@@ -65,21 +64,22 @@ def test_verify_a_damaged_store(
     susy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("fetch", "uci-susy", "--root", tmp_path, "--from", susy)
-    with (store_folder(tmp_path, "uci-susy") / EVENTS).open("r+b") as file:
+    shard = next(store_folder(tmp_path, "uci-susy").glob("*.parquet"))
+    with shard.open("r+b") as file:
         file.seek(1000)
         file.write(b"!!")
     capsys.readouterr()
     assert run("verify", "uci-susy", "--root", tmp_path) == 2
     output = capsys.readouterr()
     assert not output.out
-    assert "do not match their checksum" in output.err
+    assert "is damaged" in output.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fetch", "nothing"), "no data set 'nothing'"),
-        (("info", "nothing"), "no data set 'nothing'"),
+        (("fetch", "nothing"), "unknown data set 'nothing'"),
+        (("info", "nothing"), "unknown data set 'nothing'"),
         (("verify", "cifar10"), "no folder cifar-10-batches-bin"),
         (("verify", "htautau"), "data simulate htautau"),
         (("fetch", "htautau"), "data simulate htautau"),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,26 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "no-such-experiment"]) == 2
     assert capsys.readouterr().err.startswith("error: unknown experiment 'no-such-experiment'")
+
+
+def test_version_and_help_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert re.fullmatch(r"torchapl \d+\.\d+\.\d+.*\n", capsys.readouterr().out)
+    assert main([]) == 0
+    assert "find the best activation for a network" in capsys.readouterr().out
+
+
+def test_errors_of_the_file_system_say_what_was_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    stored = ["--runs", str(tmp_path / "file"), "--store", str(tmp_path / "file" / "new.jsonl")]
+    assert main(["reproduce", "table3", "--scale", "smoke", *stored]) == 2
+    assert f"error: reproduce needs {tmp_path / 'file'}, but the system says: File exists" in (
+        capsys.readouterr().err
+    )
 
 
 def test_ctrl_c_is_one_line(

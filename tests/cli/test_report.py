@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from torchapl.cli import main
-from torchapl.paper.runs import RunResult, run_folder, write_json
+from torchapl.paper.runs import run_folder
+from torchapl.runs import RunResult
+from torchapl.runs.folder import write_result
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def runs(tmp_path: Path) -> Path:
             result = RunResult(name, "smoke", seed, "finished", {"test_error": error + shift})
             folder = run_folder(root, name, "smoke", seed)
             folder.mkdir(parents=True)
-            write_json(folder / "result.json", result.to_dict())
+            write_result(folder, result)
     return root
 
 
@@ -114,7 +116,7 @@ def test_serves_until_interrupted(runs: Path) -> None:
         # A foreign name that points here: another site's page must not read the runs.
         assert _status(address, {"Host": "example.org"}) == 403
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait() == 0
         assert "Traceback" not in process.stderr.read()
 
 

@@ -282,13 +282,13 @@ def test_prelu_there_and_back(count: int) -> None:
 
 
 def test_what_is_no_prelu_is_named() -> None:
-    first = APL(3)
+    first = APL(3, 2, init="leaky")
     with torch.no_grad():
-        first.offset[0, 2] = 0.5
+        first.offset[1, 2] = 0.5
     with pytest.raises(ValueError, match=r"unit \[2\] bends elsewhere"):
         to_prelu(first)
     with pytest.raises(ValueError, match=r"units of shape \(3, 4, 4\)"):
-        to_prelu(APL((3, 4, 4)))
+        to_prelu(APL((3, 4, 4), init="leaky"))
 
 
 def test_models_in_half_precision_stay_so() -> None:

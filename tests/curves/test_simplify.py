@@ -81,7 +81,7 @@ def test_hinges_that_no_input_reaches_go() -> None:
 
 
 def test_plain_functions_are_recognised() -> None:
-    relu, leaky = APL(8, 3, init=init.relu_), APL((8, 4, 4), 3)
+    relu, leaky = APL(8, 3, init=init.relu_), APL((8, 4, 4), 3, init=init.leaky_)
     assert isinstance(simplify(relu, 0.0).model, nn.ReLU)
     found = simplify(leaky, 0.0).model
     assert isinstance(found, nn.LeakyReLU)

@@ -19,7 +19,7 @@ def plain() -> nn.Sequential:
 
 
 def network() -> nn.Sequential:
-    swapped = swap_activations(plain(), torch.randn(16, 4))
+    swapped = swap_activations(plain(), torch.randn(16, 4), num_hinges=2)
     assert isinstance(swapped, nn.Sequential)
     return swapped
 

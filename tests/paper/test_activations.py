@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from torchapl import APL
-from torchapl.paper.activations import Activation
+from torchapl.paper.activations import ACTIVATIONS, Activation
+from torchapl.paper.activations.apl import AdaptivePiecewiseLinear
 
 TEXTS = [
     "relu",
@@ -18,10 +19,10 @@ TEXTS = [
     "apl:5",
     "apl:2:channel",
     "apl:3:layer",
-    "apl:1:unit:frozen",
+    "apl:1:frozen",
     "apl:2:channel:leaky",
-    "apl:2:unit:relu:frozen",
-    "apl:5:unit:bound=0.5",
+    "apl:2:relu:frozen",
+    "apl:5:bound=0.5",
     "apl:5:layer:leaky:bound=0.25:frozen",
 ]
 
@@ -34,25 +35,51 @@ def test_text_and_value_are_inverse(text):
 
 
 def test_options_come_in_any_order():
-    assert Activation.parse("apl:2:frozen:channel") == Activation(
-        "apl", num_hinges=2, per="channel", frozen=True
+    assert Activation.parse("apl:2:frozen:channel") == AdaptivePiecewiseLinear(
+        num_hinges=2, per="channel", frozen=True
     )
+
+
+@pytest.mark.parametrize(
+    ("bare", "usual"), [("apl", "apl:2:channel:leaky"), ("leaky", "leaky:0.01"), ("relu", "relu")]
+)
+def test_a_bare_kind_is_the_usual_one(bare, usual):
+    assert str(Activation.parse(bare)) == usual
+
+
+def test_defaults_may_be_written_out():
+    assert Activation.parse("apl:1:unit:authors:frozen") == Activation.parse("apl:1:frozen")
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_every_activation_survives_json_and_has_defaults(kind):
+    activation = Activation.parse(kind)
+    assert Activation.from_dict(activation.to_dict()) == activation
+    assert type(activation)().kind == kind
+    assert activation.is_learned == any(
+        parameter.requires_grad for parameter in activation.build((4,)).parameters()
+    )
+
+
+def test_older_configurations_list_the_settings_of_all_kinds():
+    old = {"kind": "leaky", "negative_slope": 0.2, "num_hinges": 1, "per": "unit", "frozen": False}
+    assert str(Activation.from_dict(old)) == "leaky:0.2"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("swish", "cannot read the activation 'swish'"),
-        ("leaky", "leaky:0.05"),
-        ("apl", "apl:2"),
-        ("relu:2", "cannot read"),
-        ("apl:two", "expected a number of hinges in the activation 'apl:two', got 'two'"),
-        ("apl:0", "num_hinges must be at least 1"),
+        ("swish", "unknown activation 'swish', there are .*relu"),
+        ("prrelu", "unknown activation 'prrelu', did you mean 'prelu'"),
+        ("relu:2", "unknown option '2' in the activation 'relu:2': it has none"),
+        ("apl:two", "unknown option 'two' in the activation 'apl:two': choose from a number for"),
+        ("apl:2.5", "num_hinges of the activation 'apl:2.5' must be a whole number, got '2.5'"),
+        ("apl:0", "num_hinges must be between 1 and 1000"),
         ("apl:2:chanel", "unknown option 'chanel'.*channel"),
         ("apl:2:unit:channel", "sets its per twice"),
-        ("apl:2:bound=x", "expected a bound"),
+        ("apl:2:bound=x", "bound of the activation 'apl:2:bound=x' must be a number, got 'x'"),
         ("apl:2:bound=-1", "slope_bound must be positive"),
-        ("leaky:x", "expected a slope"),
+        ("leaky:x", "unknown option 'x'"),
     ],
 )
 def test_mistakes_are_named(text, message):
@@ -60,17 +87,15 @@ def test_mistakes_are_named(text, message):
         Activation.parse(text)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"kind": "tanh"}, {"per": "pixel"}, {"start": "zeros"}, {"num_hinges": 0}]
-)
+@pytest.mark.parametrize("settings", [{"per": "pixel"}, {"start": "zeros"}, {"num_hinges": 0}])
 def test_values_are_checked(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
-        Activation(**settings)
+        AdaptivePiecewiseLinear(**settings)
 
 
 @pytest.mark.parametrize(("per", "shape"), [("unit", (4, 3, 2)), ("channel", (4,)), ("layer", ())])
 def test_sharing_decides_the_units(per, shape):
-    unit = Activation("apl", num_hinges=2, per=per).build((4, 3, 2))
+    unit = AdaptivePiecewiseLinear(num_hinges=2, per=per).build((4, 3, 2))
     assert isinstance(unit, APL)
     assert unit.unit_shape == shape
     assert unit(torch.randn(5, 4, 3, 2)).shape == (5, 4, 3, 2)

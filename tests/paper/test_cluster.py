@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from torchapl.paper.sweep.jobs import Job, read_results
+from torchapl.paper.sweep.pool import Place
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -38,23 +39,32 @@ def test_runs_of_a_dead_node_go_on_elsewhere(cluster: Any, tmp_path: Path) -> No
     from torchapl.paper.sweep.cluster import RayPool
 
     doomed = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    pool = RayPool(tmp_path, None, "cpu", cluster.address)
+    pool = RayPool(Place(tmp_path, None, "cpu"), cluster.address)
     long = Job("atlas-dnn-apl", "smoke", 0, ("epochs=60",))
     short = Job("atlas-dnn-relu", "smoke", 0)
     told: dict[Job, str | None] = {}
-    driver = Thread(target=pool.run, args=([long, short], lambda job, e: told.update({job: e})))
+
+    class Listening:
+        def step(self, job: Job, share: float) -> None: ...
+
+        def done(self, job: Job, error: str | None) -> None:
+            told[job] = error
+
+        def end(self) -> None: ...
+
+    driver = Thread(target=pool.run, args=([long, short], Listening()))
     driver.start()
 
     lines = long.folder(tmp_path) / "metrics.jsonl"
-    deadline = time.monotonic() + 120
+    # However long a busy machine takes.
     while not (lines.exists() and len(lines.read_text().splitlines()) >= 3):
-        assert time.monotonic() < deadline, "the first run did not begin"
+        assert driver.is_alive(), f"the first run did not begin: {told}"
         time.sleep(0.1)
     before = len(lines.read_text().splitlines())
     assert before < 60
     cluster.remove_node(doomed, allow_graceful=False)
     cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    driver.join(timeout=300)
+    driver.join()
 
     assert told == {long: None, short: None}
     assert set(read_results(tmp_path)) == {long, short}

@@ -5,7 +5,15 @@ import json
 import pytest
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.config import Experiment, Optim, differences, from_dict, override, to_dict
+from torchapl.paper.config import (
+    Experiment,
+    Optim,
+    differences,
+    from_dict,
+    override,
+    override_all,
+    to_dict,
+)
 from torchapl.paper.experiments import EXPERIMENTS
 
 MINE = Experiment("mine", net="nin")
@@ -23,7 +31,8 @@ MINE = Experiment("mine", net="nin")
         ("optim.momentum_start=0.5", lambda e: e.optim.momentum_start, 0.5),
         ("optim.factors=((10, 1), (20, 0.1))", lambda e: e.optim.factors, ((10, 1.0), (20, 0.1))),
         ("activation=apl:2:channel", lambda e: e.activation, Activation.parse("apl:2:channel")),
-        ("activation.num_hinges=3", lambda e: e.activation.num_hinges, 3),
+        ("data.validation=0.1", lambda e: e.data.validation, 0.1),
+        ("data.validation=5000", lambda e: repr(e.data.validation), "5000"),
         ("optim.kind=adamw", lambda e: e.optim.kind, "adamw"),
     ],
 )
@@ -38,7 +47,12 @@ def test_override_reads_each_type(assignment, read, value) -> None:
     ("assignment", "message"),
     [
         ("optm.lr=0.02", "unknown setting 'optm', did you mean 'optim'?"),
-        ("optim.rate=0.02", "unknown setting 'rate'"),
+        ("optim.lrr=1", "unknown setting 'optim.lrr', did you mean 'optim.lr'?"),
+        ("lr=1", "unknown setting 'lr', did you mean 'optim.lr'?"),
+        ("activation.num_hinges=3", "unknown setting 'activation.num_hinges', there are none"),
+        ("data.validation=-1", "validation must be a number of rows, or a share"),
+        ("data.validation=1.5", "validation must be a number of rows, or a share"),
+        ("optim.rate=0.02", "unknown setting 'optim.rate', there are optim.kind"),
         ("optim.lr=fast", "optim.lr must be a number, got 'fast'"),
         ("epochs=2.5", "epochs must be a whole number, got '2.5'"),
         ("epochs=True", "epochs must be a whole number"),
@@ -68,13 +82,57 @@ def _escape(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["cifar10-cnn-apl", "higgs-dnn-apl", "cifar100-aug-nin-leaky"])
 def test_experiments_survive_json(name: str) -> None:
-    experiment = EXPERIMENTS[name]
+    experiment = EXPERIMENTS.get(name)
     assert from_dict(json.loads(json.dumps(to_dict(experiment)))) == experiment
 
 
 def test_differences_ignore_what_does_not_train() -> None:
     from dataclasses import replace
 
-    assert differences(MINE, replace(MINE, title="x", provenance="y")) == {}
+    assert differences(MINE, replace(MINE, provenance="y")) == {}
     changed = replace(MINE, optim=Optim(lr=0.5), epochs=7)
     assert differences(MINE, changed) == {"optim.lr": (0.01, 0.5), "epochs": (1, 7)}
+
+
+def test_wholes_are_set_before_their_parts() -> None:
+    changed = override_all(MINE, ["activation.num_hinges=10", "activation=apl:2:channel"])
+    assert str(changed.activation) == "apl:10:channel"
+
+
+def test_settings_that_there_were_once_are_read() -> None:
+    old = {**to_dict(MINE), "title": "Mine", "choices": ["optim.lr=1"]}
+    assert from_dict(old) == MINE
+
+
+def test_differences_of_two_activations_and_of_published_ones() -> None:
+    apl = override(EXPERIMENTS.get("cifar10-cnn-apl"), "activation=leaky:0.2")
+    assert differences(EXPERIMENTS.get("cifar10-cnn-apl"), apl) == {
+        "activation.kind": ("apl", "leaky"),
+        "activation.num_hinges": (5, None),
+        "activation.per": ("unit", None),
+        "activation.start": ("authors", None),
+        "activation.frozen": (False, None),
+        "activation.negative_slope": (None, 0.2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("dropout=nan", "dropout must be between 0 and 1, got nan"),
+        ("dropout=2", "dropout must be between 0 and 1, got 2"),
+        ("width=1e9", "width must be a factor .* at most 16, got 1e"),
+        ("width=nan", "width must be a factor"),
+        ("optim.weight_decay=-0.1", "weight_decay must be 0 or more, got -0.1"),
+        ("optim.curve_decay=inf", "curve_decay must be 0 or more, got inf"),
+        ("optim.warmup=5", "warmup must be between 0 and 1, got 5"),
+        ("optim.momentum=1.5", "momentum must be between 0 and 1, got 1.5"),
+        ("optim.momentum_start=-1", "momentum_start must be between 0 and 1"),
+        ("optim.lr=0", "lr must be positive, got 0"),
+        ("optim.lr=inf", "lr must be positive, got inf"),
+        ("activation=apl:1000000", "num_hinges must be between 1 and 1000, got 1000000"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_would_fit(assignment: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        override(Experiment("mine", net="nin"), assignment)

@@ -7,7 +7,7 @@ from torch import nn
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Optim
 from torchapl.paper.nets import build
-from torchapl.paper.optim import CaffeSGD, build_optimizer, set_schedule
+from torchapl.paper.optim import CaffeSGD, ParameterMultiplier, build_optimizer, set_schedule
 
 
 def test_caffe_sgd_follows_the_trajectory_computed_by_hand() -> None:
@@ -24,7 +24,7 @@ def test_caffe_sgd_follows_the_trajectory_computed_by_hand() -> None:
     start = torch.randn(5, dtype=torch.float64)
     target = torch.randn(5, dtype=torch.float64)
     parameter = nn.Parameter(start.clone())
-    optimizer = build_optimizer([(parameter, 1.0, 1.0, "weight")], optim)
+    optimizer = build_optimizer([ParameterMultiplier(parameter)], optim)
     assert isinstance(optimizer, CaffeSGD)
 
     w, v = start.clone(), torch.zeros(5, dtype=torch.float64)
@@ -67,13 +67,13 @@ def test_state_survives_a_checkpoint() -> None:
             optimizer.step()
 
     whole = nn.Parameter(torch.ones(3))
-    steps(whole, build_optimizer([(whole, 1.0, 1.0, "weight")], optim), [0.1, 0.1, 0.01, 0.01])
+    steps(whole, build_optimizer([ParameterMultiplier(whole)], optim), [0.1, 0.1, 0.01, 0.01])
 
     first = nn.Parameter(torch.ones(3))
-    optimizer = build_optimizer([(first, 1.0, 1.0, "weight")], optim)
+    optimizer = build_optimizer([ParameterMultiplier(first)], optim)
     steps(first, optimizer, [0.1, 0.1])
     second = nn.Parameter(first.detach().clone())
-    resumed = build_optimizer([(second, 1.0, 1.0, "weight")], optim)
+    resumed = build_optimizer([ParameterMultiplier(second)], optim)
     resumed.load_state_dict(optimizer.state_dict())
     steps(second, resumed, [0.01, 0.01])
     assert torch.equal(whole, second)
@@ -106,7 +106,10 @@ def test_frozen_curves_are_not_trained() -> None:
 
 def test_factors_of_the_learning_rate_are_for_sgd() -> None:
     weight, slope = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
-    factors = [(weight, 0.1, 0.0, "weight"), (slope, 0.1, 1.0, "curve")]
+    factors = [
+        ParameterMultiplier(weight, 0.1, 0.0, "weight"),
+        ParameterMultiplier(slope, 0.1, 1.0, "curve"),
+    ]
     rates = {
         kind: [
             group["lr_factor"]
@@ -116,3 +119,31 @@ def test_factors_of_the_learning_rate_are_for_sgd() -> None:
     }
     assert rates["sgd"] == rates["caffe-sgd"] == pytest.approx([0.1, 0.3])
     assert rates["adamw"] == [1.0, 3.0]
+
+
+def test_a_rate_may_fall_on_its_own() -> None:
+    fixed, falling = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    multipliers = [ParameterMultiplier(fixed), ParameterMultiplier(falling, 0.001, lr_fall=20.0)]
+    optim = Optim(lr=0.025)
+    optimizer = build_optimizer(multipliers, optim)
+    # After 50,000 of 200,000 iterations, as (1 + 0.0001 * 50,000) ** -0.75 in the authors' solver.
+    set_schedule(optimizer, optim, 50_000, 200_000)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert rates == pytest.approx([0.025, 0.025 * 0.001 * 6**-0.75])
+
+
+def test_slopes_move_by_segments_where_the_settings_say_so() -> None:
+    slope, offset = nn.Parameter(torch.zeros(2, 3)), nn.Parameter(torch.zeros(2, 3))
+    multipliers = [
+        ParameterMultiplier(slope, kind="curve", is_slope=True),
+        ParameterMultiplier(offset, kind="curve"),
+    ]
+    (together,) = build_optimizer(multipliers, Optim(curve_decay=1e-3)).param_groups
+    assert len(together["params"]) == 2
+    optim = Optim(curve_decay=1e-3, curve_steps="segments")
+    slopes, offsets = build_optimizer(multipliers, optim).param_groups
+    assert slopes["params"] == [slope]
+    assert (slopes["slope_decay"], slopes["weight_decay"]) == (1e-3, 0.0)
+    assert "segment_unit" in slopes
+    assert offsets["weight_decay"] == 1e-3
+    assert "segment_unit" not in offsets

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchapl.paper.config import Optim
-from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.experiments import get
 from torchapl.paper.schedule import learning_rate, momentum
 
 
@@ -22,7 +22,7 @@ from torchapl.paper.schedule import learning_rate, momentum
     ],
 )
 def test_rates_are_those_of_the_authors(name: str, rates: dict[int, float]) -> None:
-    experiment = EXPERIMENTS[name]
+    experiment = get(name)
     for step, rate in rates.items():
         assert learning_rate(experiment.optim, step, 10**9) == pytest.approx(rate, rel=1e-12)
 
@@ -38,11 +38,11 @@ def test_rates_are_those_of_the_authors(name: str, rates: dict[int, float]) -> N
     ],
 )
 def test_epochs_are_those_of_the_authors(name: str, epochs: int) -> None:
-    assert EXPERIMENTS[name].epochs == epochs
+    assert get(name).epochs == epochs
 
 
 def test_exponential_decay_per_iteration() -> None:
-    optim = EXPERIMENTS["higgs-dnn-apl"].optim
+    optim = get("higgs-dnn-apl").optim
     assert learning_rate(optim, 0, 1) == 0.006
     assert learning_rate(optim, 45_500_000, 1) == pytest.approx(0.006 * math.exp(-1.7927), rel=1e-3)
 
@@ -53,6 +53,35 @@ def test_momentum_ramp() -> None:
     assert momentum(optim, 10_000) == pytest.approx(0.9 - 0.4 / math.e)
     assert momentum(optim, 10**7) == pytest.approx(0.9)
     assert momentum(Optim(momentum=0.5), 123) == 0.5
+
+
+def test_momentum_rises_in_a_line() -> None:
+    optim = Optim(momentum=0.6, momentum_start=0.5, momentum_ramp=100, momentum_rise="linear")
+    rising = [momentum(optim, step) for step in (0, 50, 100, 1000)]
+    assert rising == pytest.approx([0.5, 0.55, 0.6, 0.6])
+
+
+def test_linear_fall_ends_at_the_floor() -> None:
+    optim = Optim(lr=0.17, schedule="linear", fall_steps=1000, floor=0.01)
+    rates = [learning_rate(optim, step, 1) for step in (0, 500, 1000, 5000)]
+    assert rates == pytest.approx([0.17, 0.17 * 0.505, 0.0017, 0.0017])
+
+
+def test_inverse_fall_is_at_the_half_after_its_steps() -> None:
+    optim = Optim(lr=1.0, schedule="inverse", fall_steps=100)
+    rates = [learning_rate(optim, step, 1) for step in (0, 100, 300)]
+    assert rates == pytest.approx([1.0, 0.5, 0.25])
+
+
+def test_exponential_decay_stops_at_the_floor() -> None:
+    optim = Optim(lr=1.0, schedule="exponential", step_factor=0.5, floor=0.2)
+    assert [learning_rate(optim, step, 1) for step in range(4)] == [1.0, 0.5, 0.25, 0.2]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "inverse"])
+def test_falls_without_steps_are_refused(schedule) -> None:
+    with pytest.raises(ValueError, match=r"optim\.fall_steps"):
+        learning_rate(Optim(schedule=schedule), 0, 1)
 
 
 @pytest.mark.parametrize("schedule", ["one-cycle", "cosine"])

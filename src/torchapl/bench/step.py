@@ -241,7 +241,8 @@ def _on_toy_data(experiment: Experiment) -> Experiment:
     """Return the experiment on made-up rows of the right shape; a step costs the same."""
     name = "toy-images" if experiment.net in ("cifar-cnn", "nin") else "toy-events"
     data = replace(experiment.data, name=name, validation=0, limit=None)
-    return replace(experiment, data=data, optim=replace(experiment.optim, lr=1e-6))
+    optim = replace(experiment.optim, lr=1e-6)
+    return replace(experiment, data=data, optim=optim, made_for_steps=None)
 
 
 def _lengthen_(trainer: Trainer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
-COMMANDS = ("bench", "data", "list", "report", "reproduce", "show", "train", "tune")
+COMMANDS = ("bench", "compare", "data", "list", "report", "reproduce", "show", "train", "tune")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -23,7 +24,9 @@ def build_parser() -> argparse.ArgumentParser:
         prog="torchapl",
         description="Learned activation functions, and the paper that proposed them.",
     )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    version = importlib.metadata.version("torchapl")
+    parser.add_argument("--version", action="version", version=f"torchapl {version}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"torchapl.cli.{name}").add_parser(subparsers)
     return parser
@@ -31,11 +34,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit code."""
-    args = build_parser().parse_args(arguments)
+    parser = build_parser()
+    args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help()
+        return 0
     try:
         with _unwinding_on_signals(), warnings.catch_warnings():
             # A user reads warnings as lines, not as source positions.
             warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+            if getattr(args, "load", None):
+                from torchapl.paper.loading import load
+
+                load(args.load)
             code = int(args.run(args))
         sys.stdout.flush()
         return code
@@ -48,8 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     # What the user can mend says so in one line; anything else shows where it happened.
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_described(error, args.command)}", file=sys.stderr)
         return 2
+
+
+def _described(error: Exception, command: str) -> str:
+    """Return the message of an error; of the file system's, also what was tried."""
+    filename, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+    if filename is None or reason is None:
+        return str(error)
+    return f"{command} needs {filename}, but the system says: {reason}"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ EXAMPLES = """examples:
   torchapl data verify cifar10 --root data
   torchapl data info atlas-higgs-2014 --root data --json
   torchapl data simulate htautau --events 400000 --workers 2 --root data
+  torchapl data simulate htautau --events 80000000 --ray HEAD:6379 --root /shared/data
 """
 
 
@@ -71,8 +72,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     simulate = actions.add_parser("simulate", parents=[common], help="make events with Pythia 8")
     simulate.add_argument("name", choices=("htautau",))
     simulate.add_argument("--events", type=int, required=True, help="number of accepted events")
-    simulate.add_argument("--workers", type=int, default=1, help="number of processes")
-    simulate.add_argument("--seed", type=int, default=0)
+    where = simulate.add_mutually_exclusive_group()
+    where.add_argument("--workers", type=int, default=1, help="number of processes")
+    where.add_argument(
+        "--ray", metavar="ADDRESS", help="make the events on a Ray cluster that shares the root"
+    )
+    simulate.add_argument("--seed", type=int, default=0, help="0 to 44,999 (default: 0)")
     simulate.add_argument(
         "--no-hadronization", dest="hadronization", action="store_false", help="jets of partons"
     )
@@ -177,6 +182,7 @@ def run_simulate(args: argparse.Namespace) -> int:
             folder,
             events=args.events,
             workers=args.workers,
+            ray=args.ray,
             seed=args.seed,
             hadronization=args.hadronization,
             multiple_interactions=args.multiple_interactions,

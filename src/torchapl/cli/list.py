@@ -7,6 +7,8 @@ import json
 from fnmatch import fnmatch
 from typing import Any
 
+from torchapl.cli.train import add_load_argument
+
 EXAMPLES = """examples:
   torchapl list
   torchapl list experiments --only 'cifar10-cnn-*'
@@ -18,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add this sub-command."""
     parser = subparsers.add_parser(
         "list",
-        help="list experiments, tables, networks and data sets",
+        help="list experiments, tables, networks, activations and data sets",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -26,8 +28,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "what",
         nargs="?",
         default="experiments",
-        choices=("experiments", "tables", "nets", "data"),
+        choices=("experiments", "tables", "nets", "activations", "data"),
     )
+    add_load_argument(parser)
     parser.add_argument("--only", metavar="GLOB", default="*", help="names to show")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.set_defaults(run=run)
@@ -55,14 +58,23 @@ def _text(value: Any) -> str:
 
 
 def _rows(what: str) -> list[dict[str, Any]]:
+    from torchapl.paper.activations import ACTIVATIONS
     from torchapl.paper.data import DATA_SETS
     from torchapl.paper.experiments import EXPERIMENTS, TABLES
-    from torchapl.paper.nets import NETS
+    from torchapl.paper.nets import NETWORKS
 
     if what == "nets":
-        return [{"name": name} for name in NETS]
+        return [
+            {"name": name, "family": network.family, "title": network.title}
+            for name, network in NETWORKS.entries.items()
+        ]
+    if what == "activations":
+        return [
+            {"name": kind, "usual": str(activation.parse(kind)), "title": activation.title}
+            for kind, activation in ACTIVATIONS.entries.items()
+        ]
     if what == "data":
-        return [{"name": name} for name in DATA_SETS]
+        return [{"name": name, "about": entry.about} for name, entry in DATA_SETS.entries.items()]
     if what == "tables":
         return [
             {"name": table.name, "rows": len(table.rows), "title": table.title}
@@ -81,5 +93,5 @@ def _rows(what: str) -> list[dict[str, Any]]:
             "published": None if experiment.published is None else experiment.published.mean,
             "tables": tables[name],
         }
-        for name, experiment in EXPERIMENTS.items()
+        for name, experiment in EXPERIMENTS.entries.items()
     ]

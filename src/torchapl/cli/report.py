@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from torchapl.cli.train import add_load_argument
+
 EXAMPLES = """examples:
   torchapl report runs -o report.html
   torchapl report runs -o report.html --figures figures    also the figures, as PDF and PNG
@@ -32,6 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="with --serve (default 8000)")
     parser.add_argument("--json", action="store_true", help="print the tables; no page unless -o")
+    add_load_argument(parser)
     parser.set_defaults(run=run)
 
 

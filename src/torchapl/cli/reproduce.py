@@ -6,17 +6,17 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from torchapl.cli.progress import duration, on_stderr
+from torchapl.cli.train import SCALES_HELP, add_load_argument
 
 if TYPE_CHECKING:
     from torchapl.paper.experiments import Table
     from torchapl.paper.sweep import Job, Pool, Sweep
     from torchapl.paper.sweep.jobs import Results
-    from torchapl.paper.sweep.local import Done
-    from torchapl.paper.sweep.statistics import Summary
 
 EXAMPLES = """examples:
   torchapl reproduce table3 --scale smoke
@@ -40,12 +40,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    tables = ("table1", "table2", "table3", "ablation", "all")
     parser.add_argument(
-        "tables", nargs="+", choices=tables, metavar="TABLE", help=", ".join(tables)
+        "tables", nargs="+", metavar="TABLE", help="table1, table2, table3, ablation or all"
     )
-    parser.add_argument("--scale", choices=("paper", "lab", "smoke"), default="paper")
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each cell (default 5)")
+    parser.add_argument("--scale", default="paper", help=SCALES_HELP)
+    parser.add_argument(
+        "--seeds", type=int, help="runs of each cell (default: as many as the paper made)"
+    )
     parser.add_argument(
         "--selection-seeds",
         type=int,
@@ -59,12 +60,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=[],
         help="only experiments whose name matches; may be repeated",
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes at a time (default 1)")
-    parser.add_argument(
-        "--ray", metavar="ADDRESS", help="run on this Ray cluster ('auto' finds it)"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
-    parser.add_argument("--data", type=Path, help="folder with the data sets' files")
+    add_pool_arguments(parser)
+    add_load_argument(parser)
     parser.add_argument(
         "--runs",
         type=Path,
@@ -74,7 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--store", type=Path, help="write the results to this file of JSON lines")
     parser.add_argument(
         "--baseline",
-        choices=("relu", "leaky", "prelu", "silu", "gelu"),
+        metavar="ROW",
         default="relu",
         help="row that the others are compared with, seed by seed (default relu)",
     )
@@ -84,14 +81,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
+def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says where and by what runs are done."""
+    parser.add_argument("--workers", type=int, default=1, help="processes at a time (default 1)")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="run on this Ray cluster ('auto' finds it)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda (default auto)")
+    parser.add_argument("--data", type=Path, help="folder with the data sets' files")
+
+
 def run(args: argparse.Namespace) -> int:
     """Do what is missing, then print the tables; 1 if a run ended without a result."""
-    from torchapl.paper.sweep import Sweep, reproduce
+    from torchapl.paper.sweep import Sweep
     from torchapl.paper.sweep.jobs import read_results, write_results
     from torchapl.paper.sweep.selection import selected_tables
 
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
-        if getattr(args, name) < least:
+        if getattr(args, name) is not None and getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
     tables = selected_tables(args.tables, args.only)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
@@ -101,108 +108,92 @@ def run(args: argparse.Namespace) -> int:
     broken: dict[Job, str] = {}
     # A file holds results alone: there is nothing to run.
     if not args.runs.is_file():
-        try:
-            broken = reproduce(tables, sweep, args.runs, _pool(args), progress=_progress)
-        except (KeyboardInterrupt, SystemExit):
-            print("the same command goes on where the runs were", file=sys.stderr)
-            raise
+        broken = complete(args, tables, sweep)
     results = read_results(args.runs)
     if args.store is not None:
-        write_results(results, args.store)
-    _print_tables(args, tables, sweep, results)
+        cells = [cell for table in tables for cell in table.cells]
+        write_results(results | sweep.ensembles(cells, results), args.store)
+    print_tables(args, tables, sweep, results)
     for job, error in broken.items():
         print(f"no result: {job.folder(args.runs)}: {error}", file=sys.stderr)
     return 1 if broken else 0
 
 
+def complete(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> dict[Job, str]:
+    """Do the runs that tables still need; return those without a result, with the reason."""
+    from torchapl.paper.sweep import reproduce
+
+    cells = [cell for table in tables for cell in table.cells]
+    try:
+        with _pool(args) as pool:
+            return reproduce(cells, sweep, args.runs, pool, progress=on_stderr)
+    except (KeyboardInterrupt, SystemExit):
+        print("the same command goes on where the runs were", file=sys.stderr)
+        raise
+
+
 def _pool(args: argparse.Namespace) -> Pool:
+    from torchapl.paper.sweep.pool import Place
+
+    place = Place(args.runs, args.data, args.device, tuple(args.load))
     if args.ray is not None:
         from torchapl.paper.sweep.cluster import RayPool
 
-        return RayPool(args.runs, args.data, args.device, args.ray)
+        return RayPool(place, args.ray)
     from torchapl.paper.sweep.local import LocalPool
 
-    return LocalPool(args.runs, args.data, args.device, args.workers)
-
-
-def _progress(jobs: Sequence[Job]) -> Done:
-    """Announce the jobs and return what tells about each of them, with the time left."""
-    start, total = time.monotonic(), len(jobs)
-    ended = 0
-    print(f"{total} runs to do", file=sys.stderr)
-
-    def tell(job: Job, error: str | None) -> None:
-        nonlocal ended
-        ended += 1
-        elapsed = time.monotonic() - start
-        left = elapsed / ended * (total - ended)
-        name = " ".join((job.experiment, *job.overrides, f"seed {job.seed}"))
-        outcome = "done" if error is None else f"no result: {error}"
-        print(
-            f"[{ended}/{total}, {_duration(elapsed)}, {_duration(left)} left] {name}: {outcome}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    return tell
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 3 * 86400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} days"
+    return LocalPool(place, args.workers)
 
 
 def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> None:
     import torch
 
-    from torchapl.paper.sweep.jobs import read_results, wanted_experiments
+    from torchapl.paper.experiments import START_SECONDS
+    from torchapl.paper.sweep.jobs import read_results
 
     results = read_results(args.runs)
     on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
     runs, total = 0, 0.0
     planned: set[Job] = set()
     print(f"{'experiment':40} {'done':>5} {'to run':>6}  expected")
-    for (name, choose), members in wanted_experiments(tables).items():
-        made, missing = sweep.choices(name, results, choose=choose)
-        finals = sweep.final_jobs(name, made, max(sweep.seeds, members))
-        # What two experiments need counts once.
+    for cell in (cell for table in tables for cell in table.cells):
+        made, missing = sweep.choices(cell, results)
+        finals = sweep.final_jobs(cell, made)
+        # What two cells need counts once.
         jobs = {job for job in (*missing, *finals) if job not in results} - planned
         planned |= jobs
         # The candidates after the next decision are not known yet, but their number is.
-        later = sum(len(stage) for stage in sweep.stages(name, choose=choose)[len(made) + 1 :])
+        later = sum(len(stage.candidates) for stage in sweep.stages(cell)[len(made) + 1 :])
         count = len(jobs) + later * sweep.selection_seeds
         done = 0 if missing else sum(job in results for job in finals)
         cost = finals[0].settings().cost
         seconds = 0.0 if cost is None else count * (cost.gpu if on_gpu else cost.cpu)
         runs, total = runs + count, total + seconds
-        print(f"{name:40} {done:5} {count:6}  {_duration(seconds)}")
+        print(f"{cell.experiment:40} {done:5} {count:6}  {duration(seconds)}")
     workers = 1 if on_gpu else min(args.workers, os.cpu_count() or 1)
+    start = START_SECONDS if runs else 0.0
     where = "one GPU" if on_gpu else f"{workers} CPU core{'s' if workers > 1 else ''}"
-    print(f"in all {runs} runs, about {_duration(total / workers)} on {where}")
+    print(f"in all {runs} runs, about {duration(start + total / workers)} on {where}")
 
 
-def _print_tables(
+def print_tables(
     args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, results: Results
 ) -> None:
+    """Print tables, one part for every metric, as text, Markdown or JSON."""
     from torchapl.paper.sweep import render
-    from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
+    from torchapl.paper.sweep.statistics import summarise
 
-    def summaries(table: Table, metric: str | None = None) -> dict[str, dict[str, Summary]]:
-        return summarise(table, sweep, results, metric, args.baseline)
-
+    summaries = {table.name: summarise(table, sweep, results, args.baseline) for table in tables}
     if args.json:
-        cells = {table.name: render.as_json(summaries(table)) for table in tables}
+        cells = {name: render.as_json(found) for name, found in summaries.items()}
         print(json.dumps(cells, indent=2))
         return
     show = render.markdown if args.markdown else render.text
     for table in tables:
-        print(f"\n{table.name}: {table.title} ({sweep.scale} scale)\n")
-        print(show(table, summaries(table), args.baseline))
-        if table.name == "table2":
-            print(f"\n{table.name}: expected significance, sigma (histogram)\n")
-            print(show(table, summaries(table, SIGNIFICANCE[0]), args.baseline))
+        for metric, part in render.by_metric(summaries[table.name]).items():
+            # What nothing was measured of is no part of the table.
+            if any(summary.n or summary.failed for summary in part):
+                print(f"\n{table.name}: {table.title}, {metric.title} ({sweep.scale} scale)\n")
+                print(show(table, part, args.baseline))
+        if not any(summary.n or summary.failed for summary in summaries[table.name]):
+            print(f"\n{table.name}: no runs yet")

@@ -17,7 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add this sub-command."""
     parser = subparsers.add_parser(
         "show",
-        help="print an experiment: settings, provenance, published number, cost",
+        help="print an experiment: settings, provenance, published number, cost, search space",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -28,12 +28,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the experiment as ``key = value`` lines, ready for ``--set``, or as JSON."""
+    from dataclasses import asdict
+
     from torchapl.paper.config import flat, to_dict
+    from torchapl.paper.space import search_space
 
     experiment = chosen_experiment(args)
+    space = search_space(experiment)
     if args.json:
-        print(json.dumps(to_dict(experiment), indent=2))
+        varied = [asdict(dimension) for dimension in space]
+        print(json.dumps({**to_dict(experiment), "search_space": varied}, indent=2))
         return 0
     for key, value in flat(to_dict(experiment)).items():
         print(f"{key} = {value}")
+    print("\n`torchapl tune` varies:")
+    for dimension in space:
+        print(f"  {dimension}")
     return 0

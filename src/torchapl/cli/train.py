@@ -9,10 +9,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchapl.cli.progress import duration
+
 if TYPE_CHECKING:
     from torchapl.paper.config import Experiment
-    from torchapl.paper.runs import RunResult
+    from torchapl.runs import RunResult
 
+# Seconds after which a run is warned of.
+_LONG = 86_400.0
+SCALES_HELP = "paper (as published, the default), lab (minutes) or smoke (seconds)"
 EXAMPLES = """examples:
   torchapl train cifar10-cnn-apl --scale lab --data DIR
   torchapl train atlas-dnn-apl --scale lab --seed 3
@@ -57,9 +62,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names an experiment: its name, its scale, changed settings."""
     parser.add_argument("experiment", metavar="EXPERIMENT", help="see `torchapl list`")
-    parser.add_argument(
-        "--scale", choices=("paper", "lab", "smoke"), default="paper", help="default paper"
-    )
+    add_load_argument(parser)
+    parser.add_argument("--scale", default="paper", help=SCALES_HELP)
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -70,29 +74,42 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_load_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what names files with registrations; they are loaded before the command runs."""
+    parser.add_argument(
+        "--load",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers activations, networks, data sets or experiments",
+    )
+
+
 def chosen_experiment(args: argparse.Namespace) -> Experiment:
     """Return the experiment that the arguments name, with what it costs so."""
     from dataclasses import replace
 
-    from torchapl.paper.config import override
+    from torchapl.paper.config import override_all
     from torchapl.paper.experiments import estimate, get, scaled
 
-    experiment = scaled(get(args.experiment), args.scale)
-    for assignment in args.overrides:
-        experiment = override(experiment, assignment)
+    experiment = override_all(scaled(get(args.experiment), args.scale), args.overrides)
     return replace(experiment, cost=estimate(experiment))
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, print the result, and return the exit code."""
-    from torchapl.paper.runs import RunLockedError, run_folder
-    from torchapl.paper.train import InterruptedRunError, train
+    from torchapl.paper.runs import run_folder
+    from torchapl.paper.train import InterruptedRunError, RunLockedError, train
+    from torchapl.paper.train.distributed import is_first_process
     from torchapl.paper.train.progress import Silent, on_stderr
 
     experiment = chosen_experiment(args)
     folder = args.folder or run_folder(
         args.runs, experiment.name, args.scale, args.seed, args.overrides
     )
+    if not args.quiet and is_first_process() and not (folder / "result.json").exists():
+        _announce(experiment, args.device)
     try:
         result = train(
             experiment,
@@ -114,6 +131,26 @@ def run(args: argparse.Namespace) -> int:
         return os.EX_TEMPFAIL
     _print(result, folder, as_json=args.json)
     return 0 if result.status == "finished" else 1
+
+
+def _announce(experiment: Experiment, device: str) -> None:
+    """Say what is about to run, and warn of days."""
+    import torch
+
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    where = "a GPU" if on_gpu else "one CPU core"
+    what = f"{experiment.name} at {experiment.scale} scale, {experiment.epochs} epochs"
+    if experiment.cost is None:
+        print(what, file=sys.stderr)
+        return
+    seconds = experiment.cost.gpu if on_gpu else experiment.cost.cpu
+    print(f"{what}, about {duration(seconds)} on {where}", file=sys.stderr)
+    if seconds > _LONG:
+        print(
+            f"warning: this takes about {duration(seconds)}; --scale lab takes minutes. Stopped by "
+            "Ctrl-C, the same command goes on where it was",
+            file=sys.stderr,
+        )
 
 
 def _print(result: RunResult, folder: Path, *, as_json: bool) -> None:

@@ -41,9 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Search, then print the best settings."""
-    from torchapl.paper.atomic import write_atomic
     from torchapl.paper.train import InterruptedRunError
     from torchapl.paper.tune import best_settings, open_study, sqlite_url, tune
+    from torchapl.runs.atomic import write_atomic
 
     if args.trials < 1:
         raise ValueError(f"--trials must be at least 1, got {args.trials}")

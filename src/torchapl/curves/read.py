@@ -63,7 +63,7 @@ def sample(unit: Unit, x: Tensor) -> Tensor:
         Values of shape ``(*unit_shape, N)``.
 
     Example:
-        >>> sample(APL(3), torch.tensor([-1.0, 2.0]))
+        >>> sample(APL(3, init="leaky"), torch.tensor([-1.0, 2.0]))
         tensor([[-0.2500,  2.0000],
                 [-0.2500,  2.0000],
                 [-0.2500,  2.0000]])
@@ -85,7 +85,7 @@ def knots(unit: Unit) -> Tensor:
     """Return where the curves can bend, ascending, 0 included: ``(*unit_shape, S + 1)``.
 
     Example:
-        >>> knots(APL(num_hinges=3))
+        >>> knots(APL(num_hinges=3, init="leaky"))
         tensor([-1.,  0.,  0.,  1.])
     """
     return Kinks.of(unit).position.to(result_dtype(unit))
@@ -95,7 +95,7 @@ def segment_slopes(unit: Unit) -> Tensor:
     """Return the slopes between the :func:`knots`, left to right: ``(*unit_shape, S + 2)``.
 
     Example:
-        >>> segment_slopes(APL(num_hinges=1))
+        >>> segment_slopes(APL(num_hinges=1, init="leaky"))
         tensor([0.2500, 0.2500, 1.0000])
     """
     return Kinks.of(unit).slopes().to(result_dtype(unit))
@@ -105,7 +105,7 @@ def left_slope(unit: Unit) -> Tensor:
     """Return the slopes left of all knots, -sum of a: ``unit_shape``.
 
     Example:
-        >>> left_slope(APL(num_hinges=2))
+        >>> left_slope(APL(num_hinges=2, init="leaky"))
         tensor(0.2500)
     """
     return left_asymptote(unit).slope
@@ -115,7 +115,7 @@ def left_asymptote(unit: Unit) -> Asymptote:
     """Return the lines that the curves are left of all knots; on the right they are x.
 
     Example:
-        >>> left_asymptote(APL(num_hinges=2))
+        >>> left_asymptote(APL(num_hinges=2, init="leaky"))
         Asymptote(slope=tensor(0.2500), intercept=tensor(0.))
     """
     kinks, dtype = Kinks.of(unit), result_dtype(unit)
@@ -127,7 +127,7 @@ def value_at_zero(unit: Unit) -> Tensor:
     """Return h(0), the bias that a unit brings along: ``unit_shape``.
 
     Example:
-        >>> value_at_zero(APL(num_hinges=2))
+        >>> value_at_zero(APL(num_hinges=2, init="leaky"))
         tensor(0.)
     """
     kinks = Kinks.of(unit)
@@ -142,7 +142,7 @@ def classify(unit: Unit, *, tolerance: float = 1e-6) -> Shape:
         tolerance: Slopes, and changes of slope, up to this size count as 0.
 
     Example:
-        >>> shape = classify(APL())
+        >>> shape = classify(APL(init="leaky"))
         >>> shape.convex, shape.monotone
         (tensor(True), tensor(True))
     """
@@ -160,7 +160,7 @@ def lipschitz(unit: Unit) -> Tensor:
     """Return the smallest L with |h(x) - h(y)| <= L*|x - y|, the steepest slope: ``unit_shape``.
 
     Example:
-        >>> lipschitz(APL())
+        >>> lipschitz(APL(init="leaky"))
         tensor(1.)
     """
     return Kinks.of(unit).slopes().abs().amax(-1).to(result_dtype(unit))
@@ -170,7 +170,7 @@ def slope_variation(unit: Unit) -> Tensor:
     """Return the total variation of the slope, how much a curve bends in all: ``unit_shape``.
 
     Example:
-        >>> slope_variation(APL())
+        >>> slope_variation(APL(init="leaky"))
         tensor(0.7500)
     """
     return Kinks.of(unit).slopes().diff(dim=-1).abs().sum(-1).to(result_dtype(unit))
@@ -194,7 +194,7 @@ def distance(
             one, which needs an interval.
 
     Example:
-        >>> distance(APL(), APL(init=init.relu_), interval=(-2.0, 2.0))
+        >>> distance(APL(init="leaky"), APL(init="relu"), interval=(-2.0, 2.0))
         tensor(0.5000)
     """
     if norm not in ("uniform", "squares"):

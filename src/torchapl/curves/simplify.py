@@ -118,7 +118,8 @@ def simplify(
             timed.
 
     Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), APL(8, num_hinges=3), nn.Linear(8, 2))
+        >>> curves = APL(8, num_hinges=3, init="leaky")
+        >>> model = nn.Sequential(nn.Linear(4, 8), curves, nn.Linear(8, 2))
         >>> result = simplify(model, tolerance=1e-6)
         >>> result.model[1]
         LeakyReLU(negative_slope=0.25)

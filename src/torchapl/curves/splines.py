@@ -80,7 +80,7 @@ def to_spline(unit: Unit, grid: Tensor | None = None) -> LinearSpline:
             with points on both sides of all of these. By default every unit gets a grid of its own.
 
     Example:
-        >>> to_spline(APL(8), torch.linspace(-2, 2, 5))
+        >>> to_spline(APL(8, 2, init="leaky"), torch.linspace(-2, 2, 5))
         LinearSpline((8,), points=5, unit_dim=1)
     """
     kinks, dtype = Kinks.of(unit), result_dtype(unit)
@@ -138,7 +138,7 @@ def to_prelu(unit: APL) -> nn.PReLU:
     """Return the PReLU that a layer is; an error says which unit is none.
 
     Example:
-        >>> to_prelu(APL(8)).weight[:2].tolist()
+        >>> to_prelu(APL(8, init="leaky")).weight[:2].tolist()
         [0.25, 0.25]
     """
     if not isinstance(unit, APL):

@@ -21,7 +21,8 @@ def curve_statistics(model: nn.Module, prefix: str = "curves") -> dict[str, floa
 
     Example:
         >>> from torchapl import APL
-        >>> curve_statistics(nn.Sequential(nn.Linear(4, 8), APL(8)))["curves/1/left_slope_mean"]
+        >>> net = nn.Sequential(nn.Linear(4, 8), APL(8, init="leaky"))
+        >>> curve_statistics(net)["curves/1/left_slope_mean"]
         0.25
     """
     statistics = {}

@@ -9,11 +9,11 @@ from torchapl.modules import LazyAPL, Sharing, Start
 
 
 def act_layer(
-    num_hinges: int = 2,
+    num_hinges: int = 8,
     per: Sharing = "channel",
     *,
     unit_dim: int | None = None,
-    init: Start | str = "leaky",
+    init: Start | str = "silu",
 ) -> Callable[..., LazyAPL]:
     """Return what ``timm.create_model(..., act_layer=...)`` takes.
 
@@ -32,7 +32,7 @@ def act_layer(
         >>> from torchapl.integrations.timm import act_layer
         >>> def build():
         ...     import timm
-        ...     return timm.create_model("resnet18", act_layer=act_layer(5, init="silu"))
+        ...     return timm.create_model("resnet18", act_layer=act_layer())
     """
     return partial(_make, num_hinges, per, unit_dim, init)
 

@@ -49,7 +49,7 @@ def from_pretrained(kind: type[Model], path: str | Path, **options: Any) -> Mode
         >>> model = swap_activations(model, {"input_ids": torch.arange(10)[None]})
         >>> model.save_pretrained("swapped")
         >>> from_pretrained(AutoModelForCausalLM, "swapped").transformer.h[0].mlp.act
-        APL((32,), num_hinges=9, unit_dim=-1)
+        APL((32,), num_hinges=..., unit_dim=-1)
     """
     config = options.pop("config", None) or AutoConfig.from_pretrained(path)
     description = getattr(config, "torchapl", None)

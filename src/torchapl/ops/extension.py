@@ -1,4 +1,4 @@
-"""Loads the compiled CPU kernels and says which implementation serves which device."""
+"""Loads what is compiled, and says which implementation serves which device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+# On torch's stable ABI and Python's limited API: one file for every version of both.
 _KERNELS = "torchapl.ops._C"
+# Bound to the torch that it was built for, hence absent from wheels.
+_NODE = "torchapl.ops._autograd"
 
 
 class Backend(NamedTuple):
@@ -21,29 +24,41 @@ class Backend(NamedTuple):
     reason: str
 
 
-_failure: str | None = "not loaded yet"
+_no_kernels: str | None = "not loaded yet"
+_no_node: str | None = "not loaded yet"
 _instructions = ""
 _explained: set[str] = set()
 
 
 def load() -> None:
-    """Load the extension, which registers its kernels; remember why it could not be loaded."""
-    global _failure, _instructions
+    """Load kernels and node, which register themselves; remember why one could not be loaded."""
+    global _no_kernels, _no_node, _instructions
+    _no_kernels = _failure(_KERNELS, "the package was installed without its compiled kernels")
+    if _no_kernels is not None:
+        return
+    _instructions = import_module(_KERNELS).capability()
+    _no_node = _failure(_NODE, "only an installation from source has the node in C++")
+
+
+def _failure(module: str, absent: str) -> str | None:
     try:
-        kernels = import_module(_KERNELS)
+        import_module(module)
     except ModuleNotFoundError:
-        _failure = "the package was installed without its compiled kernels"
+        return absent
     except ImportError as error:
-        # Built for another torch or another Python: what the loader says is the best explanation.
-        _failure = str(error)
-    else:
-        _failure = None
-        _instructions = kernels.capability()
+        # Built for another torch or another machine: what the loader says is the best explanation.
+        return str(error)
+    return None
 
 
-def is_loaded() -> bool:
-    """Tell whether the compiled kernels and their autograd serve."""
-    return _failure is None
+def has_kernels() -> bool:
+    """Tell whether the compiled kernels serve the CPU."""
+    return _no_kernels is None
+
+
+def has_node() -> bool:
+    """Tell whether autograd runs in C++; without it, it runs in Python."""
+    return _no_node is None
 
 
 @cache
@@ -58,9 +73,9 @@ def explain_once(input: Tensor) -> None:
     if device in _explained:
         return
     _explained.add(device)
-    if device == "cpu" and _failure is not None:
+    if device == "cpu" and _no_kernels is not None:
         remedy = (
-            f"{_failure}. With torch and a C++ compiler in place, 'pip install "
+            f"{_no_kernels}. With torch and a C++ compiler in place, 'pip install "
             "--no-build-isolation --no-deps --force-reinstall --no-cache-dir torchapl' builds the "
             "kernels"
         )
@@ -83,10 +98,11 @@ def backends() -> dict[str, Backend]:
         >>> backends()["cpu"].implementation.split()[0] in {"C++", "reference"}
         True
     """
-    if _failure is None:
-        cpu = Backend(f"C++ ({_instructions})", "compiled with the package")
+    if _no_kernels is None:
+        autograd = "autograd in C++" if _no_node is None else f"autograd in Python: {_no_node}"
+        cpu = Backend(f"C++ ({_instructions})", f"compiled with the package, {autograd}")
     else:
-        cpu = Backend("reference", _failure)
+        cpu = Backend("reference", _no_kernels)
     if not torch.cuda.is_available():
         return {"cpu": cpu}
     if has_triton():

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import difflib
 import hashlib
 import json
-import types
+import math
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from torchapl.optim import Steps
 from torchapl.paper.activations import Activation
+from torchapl.paper.catalogue import unknown
+from torchapl.paper.values import read_value
 
-Preprocessing = Literal["mean-image", "standard", "gcn-zca", "physics"]
-Schedule = Literal["list", "exponential", "one-cycle", "cosine", "constant"]
+Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
+Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
+# Part of the training rows that is held out while something is chosen by them.
+VALIDATION_SHARE = 0.1
+# Sixteen times the paper's widths is what no machine has memory for.
+_WIDEST = 16.0
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -27,10 +32,22 @@ class Data:
     name: str = "cifar10"
     preprocessing: Preprocessing = "mean-image"
     augment: bool = False
-    # Rows of the training set held out; the same rows for every seed.
-    validation: int = 0
+    # Pixels around an image that is cropped at random.
+    padding: int = 4
+    # Rows of the training set held out, the same for every seed: a number of them, or below 1 a
+    # share of those that there are.
+    validation: float = 0
     # Only the first rows of the training set; None takes all.
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.validation < 0 or (self.validation > 1 and self.validation % 1):
+            raise ValueError(
+                "validation must be a number of rows, or a share of them below 1, "
+                f"got {self.validation}"
+            )
+        if self.validation % 1 == 0:
+            object.__setattr__(self, "validation", int(self.validation))
 
 
 @dataclass(frozen=True)
@@ -44,20 +61,34 @@ class Optim:
     factors: tuple[tuple[int, float], ...] = ()
     # Schedule "exponential": lr is multiplied by this at every iteration.
     step_factor: float = 1.0
+    # Schedule "linear": iterations in which lr falls to its floor; "inverse": to its half.
+    fall_steps: int = 0
+    # Schedules "linear" and "exponential": the share of lr below which it does not fall.
+    floor: float = 0.0
     # Schedules "one-cycle" and "cosine": share of all iterations in which lr rises to the full one.
     warmup: float = 0.0
     momentum: float = 0.9
-    # The momentum rises from here to its full value with time constant momentum_ramp.
+    # The momentum rises from here to its full value, with time constant momentum_ramp or, linearly,
+    # within momentum_ramp iterations.
     momentum_start: float | None = None
     momentum_ramp: float = 10_000.0
+    momentum_rise: Literal["exponential", "linear"] = "exponential"
     weight_decay: float = 0.0
     # Of slopes and offsets; their learning rate is lr * curve_lr.
     curve_decay: float = 1e-3
     curve_lr: float = 1.0
+    # How slopes move: each by itself, as the authors' did, or see torchapl.segments.
+    curve_steps: Steps = "slopes"
 
     def __post_init__(self) -> None:
-        if not self.momentum_ramp > 0:
-            raise ValueError(f"momentum_ramp must be positive, got {self.momentum_ramp}")
+        for name in ("lr", "step_factor", "momentum_ramp"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("weight_decay", "curve_decay", "curve_lr"):
+            _check_range(self, name, 0.0, math.inf)
+        for name in ("warmup", "momentum", "momentum_start"):
+            if getattr(self, name) is not None:
+                _check_range(self, name, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,12 +122,14 @@ class Experiment:
 
     name: str
     net: str
-    activation: Activation = field(default_factory=Activation)
+    activation: Activation = field(default_factory=lambda: Activation.parse("relu"))
     data: Data = field(default_factory=Data)
     optim: Optim = field(default_factory=Optim)
     epochs: int = 1
     batch_size: int = 100
     width: float = 1.0
+    # Number of hidden layers; None is the network's own.
+    depth: int | None = None
     # Weights start as the network's authors had them, or by fan-in (He), which short runs need.
     start: Literal["authors", "he"] = "authors"
     # Factor on every dropout rate of the network.
@@ -104,22 +137,37 @@ class Experiment:
     precision: Literal["float32", "bfloat16"] = "float32"
     # Epochs between two evaluations on the test set; the last epoch always has one.
     test_every: int = 1
-    # Assignments among which the validation rows decide, such as the slopes of a leaky ReLU.
-    choices: tuple[str, ...] = ()
     scale: str = "paper"
-    title: str = ""
     published: Published | None = None
     provenance: str = ""
     cost: Cost | None = None
+    # Iterations that the schedule was made for; a run of far fewer is warned of.
+    made_for_steps: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "test_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_range(self, "dropout", 0.0, 1.0)
+        if not 0 < self.width <= _WIDEST:
+            raise ValueError(
+                f"width must be a factor of the published width, above 0 and at most {_WIDEST:g}, "
+                f"got {self.width:g}"
+            )
+
+
+def _check_range(value: object, name: str, low: float, high: float) -> None:
+    number = getattr(value, name)
+    # NaN is in no range, and infinity no setting.
+    if not low <= number <= high or math.isinf(number):
+        fits = f"between {low:g} and {high:g}" if high < math.inf else f"{low:g} or more"
+        raise ValueError(f"{name} must be {fits}, got {number:g}")
 
 
 # What a run's numbers do not depend on; not to be overridden either.
-_DESCRIPTIVE = ("name", "title", "published", "provenance", "cost", "scale", "choices")
+_DESCRIPTIVE = ("name", "published", "provenance", "cost", "scale", "made_for_steps")
+# Of older versions.
+_GONE = ("title", "choices")
 
 Frozen = TypeVar("Frozen", bound=Experiment | Data | Optim | Activation)
 
@@ -146,72 +194,44 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
     return _set(experiment, key.strip().split("."), text.strip(), key.strip())
 
 
+def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experiment:
+    """Return the experiment with some settings changed, wholes before their parts.
+
+    Example:
+        >>> mine = Experiment("mine", net="nin")
+        >>> changed = override_all(mine, ["activation.num_hinges=5", "activation=apl:2"])
+        >>> str(changed.activation)
+        'apl:5'
+    """
+    for assignment in sorted(assignments, key=lambda text: text.partition("=")[0].count(".")):
+        experiment = override(experiment, assignment)
+    return experiment
+
+
 def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
-    hints = typing.get_type_hints(type(value))
+    annotations = typing.get_type_hints(type(value))
+    hints = {field.name: annotations[field.name] for field in dataclasses.fields(value)}
     name, *rest = path
     # A data set's name is a setting, the experiment's is not.
     fixed = _DESCRIPTIVE if isinstance(value, Experiment) else ()
     if name not in hints or (not rest and name in fixed):
-        raise ValueError(_unknown(name, [hint for hint in hints if hint not in fixed]))
+        above = key.removesuffix(".".join(path))
+        known = [hint for hint in hints if hint not in fixed]
+        if isinstance(value, Experiment):
+            known += [part for part in _training_settings(value) if part.endswith(f".{name}")]
+        raise ValueError(unknown("setting", name, known, above))
     changed: object
     if rest:
         current = getattr(value, name)
         if not isinstance(current, Data | Optim | Activation):
             raise ValueError(f"setting {name!r} has no parts, got {key!r}")
         changed = _set(current, rest, text, key)
+    elif hints[name] is Activation:
+        changed = Activation.parse(text)
     else:
-        changed = parse(text, hints[name], key)
+        changed = read_value(text, hints[name], key)
     changes: dict[str, typing.Any] = {name: changed}
     return dataclasses.replace(value, **changes)
-
-
-def _unknown(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    return f"unknown setting {name!r}, {hint}"
-
-
-def parse(text: str, hint: object, key: str) -> object:
-    """Read ``text`` as a value of type ``hint``; ``key`` is for the message."""
-    if hint is Activation:
-        return Activation.parse(text)
-    if hint is str:
-        return text
-    if hint is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        if text in arguments:
-            return text
-        raise ValueError(f"{key} must be one of {', '.join(map(str, arguments))}, got {text!r}")
-    if origin in (types.UnionType, typing.Union):
-        if type(None) in arguments and text.lower() == "none":
-            return None
-        hint = next(argument for argument in arguments if argument is not type(None))
-        return parse(text, hint, key)
-    try:
-        # bool is an int to Python, but epochs=True is a mistake.
-        if hint is int:
-            return int(text)
-        if hint is float:
-            return float(text)
-        if origin is tuple and arguments[0] is not str:
-            return tuple((int(step), float(factor)) for step, factor in ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError):
-        pass
-    raise ValueError(f"{key} must be {_describe(hint)}, got {text!r}")
-
-
-def _describe(hint: object) -> str:
-    if hint is int:
-        return "a whole number"
-    if hint is float:
-        return "a number"
-    if hint is bool:
-        return "true or false"
-    if typing.get_origin(hint) is tuple:
-        return "pairs such as ((60000, 1.0), (80000, 0.1))"
-    return "set part by part"
 
 
 def to_dict(value: Experiment) -> dict[str, Json]:
@@ -221,7 +241,8 @@ def to_dict(value: Experiment) -> dict[str, Json]:
         >>> from_dict(to_dict(Experiment("mine", net="nin"))) == Experiment("mine", net="nin")
         True
     """
-    return typing.cast("dict[str, Json]", _plain(dataclasses.asdict(value)))
+    plain = dataclasses.asdict(value) | {"activation": value.activation.to_dict()}
+    return typing.cast("dict[str, Json]", _plain(plain))
 
 
 def _plain(value: object) -> object:
@@ -234,19 +255,25 @@ def _plain(value: object) -> object:
 
 def from_dict(values: Mapping[str, Json]) -> Experiment:
     """Read an experiment back from what :func:`to_dict` returned."""
-    parts: dict[str, typing.Any] = dict(values)
-    for name, kind in (
-        ("activation", Activation),
-        ("data", Data),
-        ("published", Published),
-        ("cost", Cost),
-    ):
+    parts: dict[str, typing.Any] = {k: part for k, part in values.items() if k not in _GONE}
+    for name, kind in (("data", Data), ("published", Published), ("cost", Cost)):
         if parts.get(name) is not None:
             parts[name] = kind(**parts[name])
+    parts["activation"] = Activation.from_dict(parts["activation"])
     optim = dict(parts["optim"])
     optim["factors"] = tuple((int(step), float(factor)) for step, factor in optim["factors"])
-    parts["choices"] = tuple(parts.get("choices", ()))
     return Experiment(**{**parts, "optim": Optim(**optim)})
+
+
+def assignments(overrides: Iterable[str]) -> dict[str, str]:
+    """Return changed settings by key.
+
+    Example:
+        >>> assignments(["optim.lr=0.02", "activation=apl:2"])
+        {'optim.lr': '0.02', 'activation': 'apl:2'}
+    """
+    pairs = (text.partition("=") for text in overrides)
+    return {key: value for key, _, value in pairs}
 
 
 def differences(first: Experiment, second: Experiment) -> dict[str, tuple[Json, Json]]:
@@ -257,12 +284,18 @@ def differences(first: Experiment, second: Experiment) -> dict[str, tuple[Json, 
         >>> differences(mine, override(mine, "optim.lr=0.02"))
         {'optim.lr': (0.01, 0.02)}
     """
-    left, right = flat(to_dict(first)), flat(to_dict(second))
+    left, right = _training_settings(first), _training_settings(second)
     return {
-        key: (left[key], right[key])
-        for key in left
-        if left[key] != right[key] and key.split(".")[0] not in _DESCRIPTIVE
+        key: (left.get(key), right.get(key))
+        for key in left | right
+        if left.get(key) != right.get(key)
     }
+
+
+def _training_settings(experiment: Experiment) -> dict[str, Json]:
+    """Return what decides how an experiment trains, as one level."""
+    nested = to_dict(experiment)
+    return flat({key: value for key, value in nested.items() if key not in _DESCRIPTIVE})
 
 
 def fingerprint(experiment: Experiment) -> str:
@@ -272,16 +305,18 @@ def fingerprint(experiment: Experiment) -> str:
 
     Example:
         >>> mine = Experiment("mine", net="nin")
-        >>> fingerprint(mine) == fingerprint(dataclasses.replace(mine, title="Mine"))
+        >>> fingerprint(mine) == fingerprint(dataclasses.replace(mine, provenance="Mine"))
         True
         >>> fingerprint(mine) == fingerprint(override(mine, "optim.lr=0.02"))
         False
     """
-    defaults = flat(to_dict(Experiment("", net="")))
+    # The defaults of the same activation, and of ReLU's kind.
+    plain = Experiment("", net="", activation=type(experiment.activation)())
+    defaults = _training_settings(plain) | {"activation.kind": "relu"}
     changed = {
         key: value
-        for key, value in flat(to_dict(experiment)).items()
-        if key.split(".")[0] not in _DESCRIPTIVE and value != defaults[key]
+        for key, value in _training_settings(experiment).items()
+        if value != defaults[key]
     }
     text = json.dumps(changed, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

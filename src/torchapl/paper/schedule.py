@@ -18,7 +18,11 @@ def learning_rate(optim: Optim, step: int, total_steps: int) -> float:
     if optim.schedule == "list":
         return optim.lr * _listed(optim, step)
     if optim.schedule == "exponential":
-        return optim.lr * optim.step_factor**step
+        return optim.lr * max(optim.floor, optim.step_factor**step)
+    if optim.schedule == "linear":
+        return optim.lr * (1 - (1 - optim.floor) * min(1.0, step / _fall_steps(optim)))
+    if optim.schedule == "inverse":
+        return optim.lr / (1 + step / _fall_steps(optim))
     if optim.schedule == "constant":
         return optim.lr
     rise = optim.warmup * total_steps
@@ -39,8 +43,17 @@ def _listed(optim: Optim, step: int) -> float:
     return optim.factors[-1][1]
 
 
+def _fall_steps(optim: Optim) -> int:
+    if optim.fall_steps < 1:
+        raise ValueError(
+            f"schedule {optim.schedule!r} needs optim.fall_steps, a number of iterations, "
+            f"got {optim.fall_steps}"
+        )
+    return optim.fall_steps
+
+
 def momentum(optim: Optim, step: int) -> float:
-    """Return the momentum of iteration ``step``: constant, or the authors' ramp.
+    """Return the momentum of iteration ``step``: constant, the authors' ramp, or a line.
 
     Example:
         >>> momentum(Optim(momentum=0.9, momentum_start=0.5), 0)
@@ -48,5 +61,7 @@ def momentum(optim: Optim, step: int) -> float:
     """
     if optim.momentum_start is None:
         return optim.momentum
-    missing = (optim.momentum - optim.momentum_start) * math.exp(-step / optim.momentum_ramp)
-    return optim.momentum - missing
+    missing = max(0.0, 1 - step / optim.momentum_ramp)
+    if optim.momentum_rise == "exponential":
+        missing = math.exp(-step / optim.momentum_ramp)
+    return optim.momentum - (optim.momentum - optim.momentum_start) * missing

@@ -15,20 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchapl.paper.atomic import WriteError
-from torchapl.paper.config import Experiment, Json, override
-from torchapl.paper.experiments.costs import ROWS
+from torchapl.paper.config import VALIDATION_SHARE, Experiment, Json, override
+from torchapl.paper.space import Choice, own_settings, search_space
 from torchapl.paper.train import InterruptedRunError, train
 from torchapl.paper.train.progress import Silent
+from torchapl.runs.atomic import WriteError
 
 if TYPE_CHECKING:
     import optuna
 
-# Setting, lowest and highest factor of the experiment's own value.
-_LOG_RANGES = {"optim.lr": (0.1, 10.0), "optim.weight_decay": (0.01, 100.0)}
-_CURVE_RANGES = {"optim.curve_lr": (0.03, 3.0), "optim.curve_decay": (1e-5, 1e-2)}
-_MOMENTUM = (0.5, 0.98)
-_VALIDATION_SHARE = 0.1
 _ATTEMPTS = 10
 # A worker signs on this often; after two such times without a sign its trial goes to others.
 _HEARTBEAT_SECONDS = 60
@@ -39,38 +34,18 @@ _CONTINUES, _LIFE = "continues", "life"
 
 
 def suggest(trial: optuna.Trial, experiment: Experiment) -> list[str]:
-    """Return the settings of a trial as assignments.
-
-    Learning rate and decay around the experiment's own, momentum for SGD, and for learned curves
-    their learning rate and decay.
-    """
-    chosen: dict[str, float] = {}
-    own = {"optim.lr": experiment.optim.lr, "optim.weight_decay": experiment.optim.weight_decay}
-    for name, (low, high) in _LOG_RANGES.items():
-        if own[name] > 0:
-            chosen[name] = trial.suggest_float(name, own[name] * low, own[name] * high, log=True)
-    if experiment.optim.kind != "adamw":
-        chosen["optim.momentum"] = trial.suggest_float("optim.momentum", *_MOMENTUM)
-    if experiment.activation.kind == "apl" and not experiment.activation.frozen:
-        for name, (low, high) in _CURVE_RANGES.items():
-            chosen[name] = trial.suggest_float(name, low, high, log=True)
-    # Twelve digits read back as the same trial; repr would make unwieldy folder names.
-    return [f"{name}={value:.12g}" for name, value in chosen.items()]
-
-
-def _own_settings(experiment: Experiment) -> dict[str, float]:
-    """Return the experiment's own values of what :func:`suggest` varies."""
-    optim = experiment.optim
-    own = {"optim.lr": optim.lr, "optim.weight_decay": optim.weight_decay}
-    own = {name: value for name, value in own.items() if value > 0}
-    if optim.kind != "adamw" and _MOMENTUM[0] <= optim.momentum <= _MOMENTUM[1]:
-        own["optim.momentum"] = optim.momentum
-    if experiment.activation.kind == "apl" and not experiment.activation.frozen:
-        curves = {"optim.curve_lr": optim.curve_lr, "optim.curve_decay": optim.curve_decay}
-        for name, (low, high) in _CURVE_RANGES.items():
-            if low <= curves[name] <= high:
-                own[name] = curves[name]
-    return own
+    """Return the settings of a trial as assignments: a point of the experiment's search space."""
+    settings = []
+    for dimension in search_space(experiment):
+        name = dimension.setting
+        if isinstance(dimension, Choice):
+            value = str(trial.suggest_categorical(name, dimension.values))
+        else:
+            drawn = trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log)
+            # Twelve digits read back as the same trial; repr would make unwieldy folder names.
+            value = f"{drawn:.12g}"
+        settings.append(f"{name}={value}")
+    return settings
 
 
 class _Pruning(Silent):
@@ -196,11 +171,8 @@ def tune(
     """
     import optuna
 
-    rows = ROWS[experiment.data.name]
-    if experiment.data.limit is not None:
-        rows = min(rows, experiment.data.limit)
     # As many as were asked for by --set data.validation=N, else a tenth.
-    validation = experiment.data.validation or int(rows * _VALIDATION_SHARE)
+    validation = experiment.data.validation or VALIDATION_SHARE
     held_out = replace(experiment.data, validation=validation)
     base = replace(experiment, data=held_out)
 
@@ -231,7 +203,7 @@ def tune(
         return score(dict(result.metrics))
 
     if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(_own_settings(base), skip_if_exists=True)
+        study.enqueue_trial(own_settings(base), skip_if_exists=True)
     finished = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     enough = optuna.study.MaxTrialsCallback(trials, states=finished)
     if len(study.get_trials(states=finished)) < trials:

@@ -23,8 +23,8 @@ Interval = tuple[float, float]
 
 # These are curves of units themselves; the others are fitted.
 EXACT = (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Hardtanh, nn.Softshrink)
-# What learns at all can bend in two places.
-FEWEST_HINGES = 2
+# As many as a unit has by default.
+FEWEST_HINGES = 8
 # Other data than the example's go beyond its range, by this part of its width on either side.
 MARGIN = 0.25
 

@@ -97,8 +97,8 @@ class SwapReport:
         >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(2, 4))
         >>> print(describe(model))
         name  kind  unit shape  hinges  parameters  error
-        1     ReLU  (8,)             2          32      0
-        1 call swapped, 32 parameters added, outputs differ by 0 on the example
+        1     ReLU  (8,)             8         128      0
+        1 call swapped, 128 parameters added, outputs differ by 0 on the example
         >>> SwapReport.from_json(describe(model).to_json()) == describe(model)
         True
     """

@@ -72,8 +72,8 @@ def swap_activations(
             leaves the predictions of a GPT-2 of six layers as they were. Units in bfloat16 take
             0.001 at least: rounding would undo a finer fit.
         num_hinges: Fixes the number of hinges in place of the tolerance: units with few are faster,
-            and learn as well, but start further from the old function. The ReLU family takes two
-            by default.
+            and learn as well, but start further from the old function. The ReLU family takes
+            eight by default.
         per: ``"channel"`` gives every channel a curve, ``"layer"`` the whole layer one, ``"unit"``
             every position from the channels' axis on: (C, H, W) for a convolution, and the D
             features of a (B, T, D) sequence, whose length may vary.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,12 @@ from torchapl.paper.data import (
     Bundle,
     DataError,
     EventStoreWriter,
-    bundle,
-    catalogue,
+    Plan,
     open_data,
     store_folder,
 )
 from torchapl.paper.data.batches import Batches
+from torchapl.paper.data.content import ImageData, Images
 from torchapl.paper.data.toy import toy_events
 
 
@@ -39,7 +40,8 @@ def everything(batches: Batches | None, epoch: int = 0) -> tuple[torch.Tensor, t
 @pytest.fixture
 def tiny_root(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with the tiny set under the name of CIFAR-10."""
-    monkeypatch.setitem(catalogue.IMAGE_SETS, "cifar10", tiny.images)  # type: ignore[arg-type]
+    entry = replace(DATA_SETS.get("cifar10"), files=tiny.images)
+    monkeypatch.setitem(DATA_SETS.entries, "cifar10", entry)
     tiny.unpack("binary", tmp_path)
     return tmp_path
 
@@ -61,21 +63,36 @@ def test_images(tiny: Tiny, tiny_root: Path) -> None:
     assert torch.equal(labels.sort()[0], torch.from_numpy(tiny.labels[:34]).sort()[0])
 
 
-@pytest.mark.parametrize("preprocessing", ["mean-image", "standard", "gcn-zca"])
+@pytest.mark.parametrize("preprocessing", ["mean-image", "standard", "gcn", "gcn-zca"])
 @pytest.mark.parametrize("augment", [False, True])
 def test_every_preprocessing(
     preprocessing: str, augment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The eigenvectors of 3072 x 3072 would take 20 s.
-    monkeypatch.setattr(bundle, "toy_images", lambda rows, seed: small_images(rows))
+    small = ImageData(Images(*small_images(2000)), Images(*small_images(500)), classes=10)
+    entry = replace(DATA_SETS.get("toy-images"), load=lambda root: small)
+    monkeypatch.setitem(DATA_SETS.entries, "toy-images", entry)
     data = opened("toy-images", preprocessing=preprocessing, augment=augment, validation=100)
     train, _ = everything(data.train)
     test, _ = everything(data.test)
     assert train.shape == (1900, 3, 8, 8)
     assert train.dtype == test.dtype == torch.float32
     assert train.isfinite().all()
+    if preprocessing == "gcn" and not augment:
+        lengths = train.flatten(1).norm(dim=1)
+        torch.testing.assert_close(lengths, torch.full((1900,), 55.0))
     if preprocessing == "standard" and not augment:
         torch.testing.assert_close(train.std(), torch.tensor(1.0), atol=1e-3, rtol=0)
+
+
+def test_padding_decides_where_crops_may_lie() -> None:
+    borders = []
+    for padding in (2, 8):
+        data = opened("toy-images", preprocessing="standard", augment=True, padding=padding)
+        images, _ = everything(data.train)
+        empty = (images == 0).all(1).all(-1)
+        borders.append(int(empty.sum(1).max()))
+    assert borders == [2, 8]
 
 
 def small_images(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -144,8 +161,8 @@ def test_embedded_and_official_file_agree(data_root: Path, tmp_path: Path) -> No
 
 def test_an_event_store_on_disk(tmp_path: Path) -> None:
     table = toy_events(1000)
-    names = [*(f"x{number}" for number in range(25)), "label"]
-    with EventStoreWriter(store_folder(tmp_path, "htautau"), names) as writer:
+    plan = Plan((*(f"x{number}" for number in range(25)), "label"))
+    with EventStoreWriter(store_folder(tmp_path, "htautau"), plan) as writer:
         for part in np.array_split(table, 3):
             writer.append(part)
         writer.finish()
@@ -165,8 +182,8 @@ def test_an_event_store_on_disk(tmp_path: Path) -> None:
 def test_events_of_one_class_are_refused(tmp_path: Path) -> None:
     table = toy_events(1000)
     table = table[np.argsort(table[:, -1])]
-    names = [*(f"x{number}" for number in range(25)), "label"]
-    with EventStoreWriter(store_folder(tmp_path, "htautau"), names) as writer:
+    plan = Plan((*(f"x{number}" for number in range(25)), "label"))
+    with EventStoreWriter(store_folder(tmp_path, "htautau"), plan) as writer:
         writer.append(table)
         writer.finish()
     with pytest.raises(DataError, match="one class only"):
@@ -181,14 +198,24 @@ def test_ranks_together_see_what_one_process_sees() -> None:
         assert torch.equal(torch.cat(joined), whole)
 
 
+def test_a_share_of_the_rows_that_are_there_is_held_out() -> None:
+    data = opened("toy-events", validation=0.1)
+    assert len(everything(data.validation)[0]) == 320
+    data = opened("toy-events", validation=0.1, limit=500)
+    assert (len(everything(data.train)[0]), len(everything(data.validation)[0])) == (500, 50)
+    # The same rows whatever the limit leaves to train on: the last ones.
+    last = everything(opened("toy-events", validation=50).validation)[1]
+    assert torch.equal(everything(data.validation)[1], last)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar11", {}, "no data set 'cifar11'; there are cifar10"),
+        ("cifar11", {}, "unknown data set 'cifar11', did you mean 'cifar10'"),
         (
             "toy-images",
             {"preprocessing": "physics"},
-            "must be one of mean-image, standard, gcn-zca",
+            "must be one of mean-image, standard, gcn, gcn-zca",
         ),
         ("toy-events", {"preprocessing": "mean-image"}, "must be one of physics, standard"),
         ("toy-events", {"augment": True}, "augment is for images"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchapl.paper.data import EventStoreWriter
+from torchapl.paper.data import EventStoreWriter, Plan
 from torchapl.paper.data.batches import Slicing
 from torchapl.paper.data.events import ArrayRows, EventBatches
 from torchapl.paper.data.standardise import Standardiser, fit
@@ -29,9 +29,9 @@ def numbered(rows: int) -> np.ndarray:
 def batches(
     rows: int, batch: int = 10, seed: int | None = 0, start: int = 0, **options: object
 ) -> EventBatches:
-    settings = {"slicing": Slicing(batch), "block_rows": 8, "window_blocks": 4, **options}
+    settings = {"slicing": Slicing(batch), "block_rows": 8, "window_rows": 32, **options}
     slicing = settings.pop("slicing")
-    source = ArrayRows(numbered(start + rows + 5))
+    source = ArrayRows(numbered(start + rows + 5), settings.pop("block_rows"))  # type: ignore[arg-type]
     return EventBatches(source, 4, start, rows, slicing, PLAIN, seed, **settings)  # type: ignore[arg-type]
 
 
@@ -79,7 +79,8 @@ def test_skipped_windows_are_never_read() -> None:
             read.append(start)
             super().read(start, out)
 
-    loader = EventBatches(Watched(numbered(320)), 4, 0, 320, Slicing(10), PLAIN, 0, "cpu", 8, 4)
+    source = Watched(numbered(320), 8)
+    loader = EventBatches(source, 4, 0, 320, Slicing(10), PLAIN, 0, "cpu", 32)
     list(loader.epoch(0, 30))
     # Batches 30 and 31 are rows 300 to 319 of the epoch: the last window alone.
     assert len(read) == 4
@@ -103,7 +104,7 @@ def test_a_table_of_one_window_is_shuffled_completely() -> None:
     """Position and row number are independent: chi-square, 81 degrees of freedom."""
     counts = np.zeros((10, 10))
     for epoch in range(50):
-        order = np.array(numbers(batches(200, window_blocks=25), epoch))
+        order = np.array(numbers(batches(200, window_rows=200), epoch))
         np.add.at(counts, (np.arange(200) // 20, order // 20), 1)
     square = ((counts - 100) ** 2 / 100).sum()
     # 99.99 % of fair shuffles stay below 137; the seed is fixed, so this never fails by chance.
@@ -115,14 +116,15 @@ def test_the_block_shuffle_mixes_a_sorted_table() -> None:
     rows = 64 * 512
     table = np.zeros((rows, 4), dtype=np.float32)
     table[rows // 2 :, 2] = 1
-    loader = EventBatches(ArrayRows(table), 4, 0, rows, Slicing(64 * 64), PLAIN, 0, "cpu", 64, 64)
+    source = ArrayRows(table, 64)
+    loader = EventBatches(source, 4, 0, rows, Slicing(64 * 64), PLAIN, 0, "cpu", 64 * 64)
     shares = [float(labels.mean()) for _, labels in loader.epoch(0)]
     assert len(shares) == 8
     assert max(abs(share - 0.5) for share in shares) < 4 * 0.5 / np.sqrt(64)
 
 
 def test_rows_of_a_block_are_spread_over_the_window() -> None:
-    order = numbers(batches(320, block_rows=8, window_blocks=20), 0)
+    order = numbers(batches(320, window_rows=160), 0)
     together = sum(after == before + 1 for before, after in pairwise(order))
     assert together < 12  # 319 neighbours, two of them adjacent by chance in a fair shuffle
 
@@ -153,12 +155,13 @@ def test_a_failing_read_reaches_the_training_loop() -> None:
 
 def test_from_a_store_and_standardised(tmp_path: Path) -> None:
     table = numbered(1000)
-    with EventStoreWriter(tmp_path / "a.events", ["x", "root", "label", "weight"]) as writer:
+    plan = Plan(("x", "root", "label", "weight"))
+    with EventStoreWriter(tmp_path / "a.events", plan) as writer:
         for part in np.array_split(table, 7):
             writer.append(part)
         store = writer.finish()
     fitted = fit(store.statistics(0, 800), store.features, "standard")
-    loader = EventBatches(store, 4, 0, 800, Slicing(64), fitted, 0, "cpu", 32, 8)
+    loader = EventBatches(store, 4, 0, 800, Slicing(64), fitted, 0, "cpu", 256)
     features = torch.cat([features for features, _ in loader.epoch(0)]).double()
     torch.testing.assert_close(features.mean(0), torch.zeros(2).double(), atol=1e-5, rtol=0)
     torch.testing.assert_close(
@@ -196,7 +199,6 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 import torch
-from torchapl.paper.data import EventStoreWriter
 from torchapl.paper.data.batches import Slicing
 from torchapl.paper.data.convert import convert
 from torchapl.paper.data.events import EventBatches
@@ -222,7 +224,7 @@ store = convert(folder / "t.npy", "htautau", folder / "t.events")
 converted = peak()
 scale = fit(store.statistics(), store.features, "physics")
 seen = 0
-batches = EventBatches(store, 26, 0, rows, Slicing(1000), scale, 0, "cpu", 1024, 64)
+batches = EventBatches(store, 26, 0, rows, Slicing(1000), scale, 0, "cpu", 65_536)
 for _, labels in batches.epoch(0):
     seen += len(labels)
 print(seen, before, converted, peak())

@@ -70,13 +70,40 @@ def test_corrupt_bytes_are_never_kept(server: Server, tmp_path: Path) -> None:
     assert fetch.download(wanted, tmp_path).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("length", [len(CONTENT) - 7, len(CONTENT) + 7])
-def test_wrong_size_is_refused(server: Server, tmp_path: Path, length: int) -> None:
+def test_a_shorter_file_is_refused(server: Server, tmp_path: Path) -> None:
     wanted = item(server)
-    server.content = (CONTENT + CONTENT)[:length]
+    server.content = CONTENT[:-7]
     with pytest.raises(DataError, match=r"has \d+ bytes, \d+ were published|cannot download"):
         fetch.download(wanted, tmp_path)
     assert not (tmp_path / "file.bin").exists()
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_longer_file_is_not_taken(server: Server, tmp_path: Path, announced: bool) -> None:
+    wanted = item(server)
+    server.content = CONTENT * 3
+    server.length = None if announced else ""
+    with pytest.raises(DataError, match="is larger than the 1280000 bytes that were published"):
+        fetch.download(wanted, tmp_path)
+    assert not (tmp_path / "file.bin").exists()
+    # Nothing of the wrong file is left to be resumed.
+    assert not (tmp_path / "file.bin.part").exists()
+    server.content, server.length = CONTENT, None
+    assert fetch.download(wanted, tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "12.5"])
+def test_a_length_that_is_no_number(server: Server, tmp_path: Path, length: str) -> None:
+    wanted = item(server)
+    server.length = length
+    with pytest.raises(DataError, match=rf"cannot download .* announced '{length}' bytes"):
+        fetch.download(wanted, tmp_path)
+
+
+def test_a_folder_where_the_part_should_be(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.part").mkdir()
+    with pytest.raises(DataError, match=r"file\.bin\.part should be a file"):
+        fetch.download(item(server), tmp_path)
 
 
 def test_an_existing_wrong_file_is_refused_not_replaced(server: Server, tmp_path: Path) -> None:

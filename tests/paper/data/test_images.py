@@ -98,22 +98,30 @@ def test_impossible_slicing(arguments: tuple[int, ...], message: str) -> None:
 
 @pytest.mark.parametrize("shape", [(5, 3, 8, 8), (2, 1, 7, 3), (1, 4, 1, 1)])
 @pytest.mark.parametrize("preprocessing", ["none", "mean-image", "standard"])
-def test_crops_equal_the_plain_definition(shape: tuple[int, ...], preprocessing: str) -> None:
+@pytest.mark.parametrize("padding", [4, 8])
+def test_crops_equal_the_plain_definition(
+    shape: tuple[int, ...], preprocessing: str, padding: int
+) -> None:
     """Preprocess, mirror, pad with zeros, crop: an image at a time."""
     images = torch.randint(0, 256, shape, dtype=torch.uint8)
     fits = {"none": None, "mean-image": mean_image(images), "standard": per_channel(images)}
     preprocess = fits[preprocessing]
     rows = torch.randint(0, len(images), (20,))
-    draws = Draws.sample(20, generator("test"))
+    draws = Draws.sample(20, generator("test"), padding)
     source = images.float() if preprocess is None else images
-    actual = Cropper(source, preprocess)(rows, draws)
+    actual = Cropper(source, preprocess, padding)(rows, draws)
     assert actual.shape == (20, *shape[1:])
     for number, row in enumerate(rows):
         top, left = int(draws.top[number]), int(draws.left[number])
         image = images[row].float() if preprocess is None else preprocess(images[row])
-        padded = F.pad(image.flip(-1) if draws.mirrored[number] else image, (4,) * 4)
+        padded = F.pad(image.flip(-1) if draws.mirrored[number] else image, (padding,) * 4)
         expected = padded[:, top : top + shape[2], left : left + shape[3]]
         torch.testing.assert_close(actual[number], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_crop_needs_a_border() -> None:
+    with pytest.raises(ValueError, match="padding must be at least 1 pixel, got 0"):
+        Cropper(torch.zeros(1, 1, 2, 2), None, 0)
 
 
 def test_draws_cover_all_choices_evenly() -> None:

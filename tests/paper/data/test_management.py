@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny import Server, Tiny
 
 from torchapl.paper.data import DataError, cifar, management
-from torchapl.paper.data.catalogue import IMAGE_SETS
+from torchapl.paper.data.catalogue import DATA_SETS, ImageSet
 
 
 @pytest.fixture
@@ -16,7 +17,8 @@ def served(tiny: Tiny, server: Server, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     """The tiny set as if it were CIFAR-10, its binary archive on the local server."""
     server.content = tiny.archives["binary"]
     images = tiny.served("binary", server.url)
-    monkeypatch.setitem(IMAGE_SETS, "cifar10", images)  # type: ignore[arg-type]
+    entry = replace(DATA_SETS.get("cifar10"), files=images)
+    monkeypatch.setitem(DATA_SETS.entries, "cifar10", entry)
     return tiny
 
 
@@ -92,8 +94,8 @@ def test_unknown_form(served: Tiny, tmp_path: Path) -> None:
 
 def test_official_numbers_are_complete() -> None:
     """Every published archive has a size and a checksum, every file inside a checksum."""
-    for images in IMAGE_SETS.values():
-        for form in images.forms:
+    for images in (entry.files for entry in DATA_SETS.entries.values()):
+        for form in images.forms if isinstance(images, ImageSet) else ():
             assert form.archive.url.startswith("https://www.cs.toronto.edu/~kriz/cifar-")
             assert form.archive.size is not None
             assert form.archive.checksum is not None

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import os
 import pickle
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.dataset
 import pytest
 
-from torchapl.paper.data import DataError, EventStore, EventStoreWriter, writer
+from torchapl.paper.data import DataError, EventStore, EventStoreWriter, Plan, shards
+from torchapl.paper.data.shards import find_shards, read_shard, write_shard
 from torchapl.paper.data.statistics import Statistics
-from torchapl.paper.data.store import BLOCKS, EVENTS, HEAD
+from torchapl.paper.data.store import INDEX
+from torchapl.runs import atomic
 
 COLUMNS = ("pt", "eta", "label", "weight")
 
@@ -24,37 +27,67 @@ def block(rows: int, seed: int = 0) -> np.ndarray:
     return table
 
 
+def plan(**options: object) -> Plan:
+    return Plan(COLUMNS, **options)  # type: ignore[arg-type]
+
+
 def write(folder: Path, parts: list[np.ndarray], **options: object) -> EventStore:
-    with EventStoreWriter(folder, COLUMNS, **options) as open_writer:  # type: ignore[arg-type]
-        for part in parts[open_writer.blocks :]:
-            open_writer.append(part)
-        return open_writer.finish()
+    with EventStoreWriter(folder, plan(**options)) as writer:
+        for part in parts[len(writer.shards) :]:
+            writer.append(part)
+        return writer.finish()
+
+
+def flip(path: Path, place: int = 100) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def test_round_trip(tmp_path: Path) -> None:
     parts = [block(100), block(7, 1), block(50, 2)]
     store = write(tmp_path / "a.events", parts, source={"seed": 3})
     whole = np.concatenate(parts)
-    assert np.array_equal(store.map, whole)
-    out = np.empty((60, 4), dtype=np.float32)
-    store.read(80, out)
-    assert np.array_equal(out, whole[80:140])
+    assert np.array_equal(store.table(), whole)
+    assert np.array_equal(store.table(80, 140), whole[80:140])
     assert store.columns == COLUMNS
     assert store.features == ("pt", "eta")
     assert store.source == {"seed": 3}
+    assert store.blocks(0, 157) == [(0, 100), (100, 7), (107, 50)]
+    assert store.blocks(50, 110) == [(50, 50), (100, 7), (107, 3)]
     store.verify()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a.events.lock", "a.events"]
-    assert sorted(path.name for path in store.folder.iterdir()) == sorted([EVENTS, BLOCKS, HEAD])
+    names = {path.name for path in store.folder.iterdir()}
+    assert names == {INDEX, *(shard.path.name for shard in store.shards)}
 
 
-def test_a_pickled_store_opens_its_own_file(tmp_path: Path) -> None:
+def test_any_parquet_reader_reads_the_folder(tmp_path: Path) -> None:
+    parts = [block(100), block(7, 1)]
+    store = write(tmp_path / "a.events", parts)
+    table = pyarrow.dataset.dataset(store.folder, format="parquet", exclude_invalid_files=True)
+    columns = table.to_table().to_pydict()
+    assert tuple(columns) == COLUMNS
+    assert np.array_equal(np.array([*columns.values()], np.float32).T, np.concatenate(parts))
+
+
+def test_the_checksum_is_that_of_the_events(tmp_path: Path) -> None:
+    one = write_shard(tmp_path, plan(source={"seed": 0}), 4, block(9))
+    other = write_shard(tmp_path, plan(source={"seed": 1}), 5, block(9))
+    assert one.name[5:] == other.name[5:]
+    assert one.read_bytes() != other.read_bytes()
+    assert write_shard(tmp_path, plan(), 4, block(9, 1)).name != one.name
+
+
+def test_rows_outside_the_table(tmp_path: Path) -> None:
+    store = write(tmp_path / "a.events", [block(10)])
+    for start, stop in ((-1, 3), (5, 11)):
+        with pytest.raises(ValueError, match=r"do not lie in 0\.\.9"):
+            store.table(start, stop)
+
+
+def test_a_pickled_store_reads_on(tmp_path: Path) -> None:
     store = write(tmp_path / "a.events", [block(20)])
-    store.read(0, np.empty((1, 4), dtype=np.float32))
-    copy = pickle.loads(pickle.dumps(store))
-    assert np.array_equal(copy.map, store.map)
-    out = np.empty((20, 4), dtype=np.float32)
-    copy.read(0, out)
-    assert np.array_equal(out, store.map)
+    assert np.array_equal(pickle.loads(pickle.dumps(store)).table(), store.table())
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 157), (0, 100), (30, 101), (107, 108), (5, 5)])
@@ -86,31 +119,41 @@ def test_statistics_survive_a_large_offset_and_json() -> None:
     np.testing.assert_array_equal(nothing.plus(found).mean, found.mean)
 
 
-def test_resumes_after_the_last_whole_block(tmp_path: Path) -> None:
+def test_resumes_with_the_shards_that_are_missing(tmp_path: Path) -> None:
     parts = [block(64, seed) for seed in range(5)]
     folder = tmp_path / "a.events"
-    with EventStoreWriter(folder, COLUMNS, source={"n": (1, 2)}) as first:
+    with EventStoreWriter(folder, plan(source={"n": (1, 2)})) as first:
         first.append(parts[0])
-        first.append(parts[1])
-    partial = tmp_path / "a.events.partial"
+        # Another process was ahead.
+        write_shard(first.partial, first.plan, 3, parts[3])
     assert not folder.exists()
-    # A crash tore the next block, and the line that would have vouched for it.
-    with (partial / EVENTS).open("ab") as file:
-        file.write(b"torn" * 10_000)
-    with (partial / BLOCKS).open("ab") as file:
-        file.write(b'{"sha256": "ab')
-    with EventStoreWriter(folder, COLUMNS, source={"n": (1, 2)}) as second:
-        assert (second.blocks, second.rows) == (2, 128)
-        for part in parts[2:]:
-            second.append(part)
-        store = second.finish()
-    assert np.array_equal(store.map, np.concatenate(parts))
-    store.verify()
-    assert store.checksum == write(tmp_path / "b.events", parts).checksum
+    with EventStoreWriter(folder, plan(source={"n": (1, 2)})) as second:
+        assert list(second.shards) == [0, 3]
+        assert len(second.leading) == 1
+        # What a killed process leaves behind.
+        (second.partial / ".00001-x.parquet.0123abcd.partial").write_bytes(b"torn")
+        with pytest.raises(DataError, match="no shard 1 of 5: run the same command again"):
+            second.finish(5)
+        for number in (1, 2, 4):
+            write_shard(second.partial, second.plan, number, parts[number])
+        store = second.finish(5)
+    assert np.array_equal(store.table(), np.concatenate(parts))
+    assert not list(store.folder.glob(".*"))
+    whole = write(tmp_path / "b.events", parts, source={"n": (1, 2)})
+    assert store.checksum == whole.checksum
+
+
+def test_one_of_two_equal_numbers_counts(tmp_path: Path) -> None:
+    with EventStoreWriter(tmp_path / "a.events", plan()) as writer:
+        writer.append(block(10))
+        write_shard(writer.partial, writer.plan, 0, block(10, 1))
+        store = writer.finish()
+    assert store.rows == 10
+    assert len(list(store.folder.glob("*.parquet"))) == 1
 
 
 def _write_and_die(folder: Path) -> None:
-    with EventStoreWriter(folder, COLUMNS) as dying:
+    with EventStoreWriter(folder, plan()) as dying:
         for seed in range(3):
             dying.append(block(100, seed))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -125,40 +168,34 @@ def test_a_killed_writer_leaves_no_lock_and_loses_nothing(tmp_path: Path) -> Non
     process.join()
     assert process.exitcode == -signal.SIGKILL
     store = write(tmp_path / "a.events", [block(100, seed) for seed in range(4)])
-    assert np.array_equal(store.map[300:], block(100, 3))
-    store.verify()
-
-
-def test_a_damaged_journal_is_not_resumed(tmp_path: Path) -> None:
-    with EventStoreWriter(tmp_path / "a.events", COLUMNS) as first:
-        first.append(block(10))
-    (tmp_path / "a.events.partial" / BLOCKS).write_text("nonsense\n")
-    with pytest.raises(DataError, match="is damaged; remove the folder"):
-        EventStoreWriter(tmp_path / "a.events", COLUMNS)
+    assert np.array_equal(store.table(300), block(100, 3))
 
 
 def test_another_source_does_not_resume(tmp_path: Path) -> None:
-    EventStoreWriter(tmp_path / "a.events", COLUMNS, source={"seed": 0}).close()
+    EventStoreWriter(tmp_path / "a.events", plan(source={"seed": 0})).close()
     with pytest.raises(DataError, match="another source"):
-        EventStoreWriter(tmp_path / "a.events", COLUMNS, source={"seed": 1})
+        EventStoreWriter(tmp_path / "a.events", plan(source={"seed": 1}))
+    (tmp_path / "a.events.partial" / "plan.json").write_text("{")
+    with pytest.raises(DataError, match=r"plan\.json is damaged"):
+        EventStoreWriter(tmp_path / "a.events", plan(source={"seed": 0}))
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:
     with (
-        EventStoreWriter(tmp_path / "a.events", COLUMNS),
+        EventStoreWriter(tmp_path / "a.events", plan()),
         pytest.raises(DataError, match="another process is at work"),
     ):
-        EventStoreWriter(tmp_path / "a.events", COLUMNS)
+        EventStoreWriter(tmp_path / "a.events", plan())
 
 
 def test_a_complete_store_is_not_overwritten(tmp_path: Path) -> None:
     write(tmp_path / "a.events", [block(3)])
     with pytest.raises(DataError, match="complete already"):
-        EventStoreWriter(tmp_path / "a.events", COLUMNS)
+        EventStoreWriter(tmp_path / "a.events", plan())
 
 
 def test_an_empty_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="would be empty"):
+    with pytest.raises(DataError, match="has no shard 0"):
         write(tmp_path / "a.events", [])
 
 
@@ -177,19 +214,16 @@ def test_values_that_are_no_numbers(
 ) -> None:
     bad = block(20, 1)
     bad[5, column] = value
-    with EventStoreWriter(tmp_path / "a.events", COLUMNS, allow_missing=allow_missing) as refusing:
+    with EventStoreWriter(tmp_path / "a.events", plan(allow_missing=allow_missing)) as refusing:
         refusing.append(block(100))
         with pytest.raises(ValueError, match=message):
-            refusing.append(bad)
-        assert refusing.rows == 100
+            refusing.append(bad, first_row=100)
+        assert len(refusing.shards) == 1
 
 
 def test_what_float32_cannot_hold_is_infinite(tmp_path: Path) -> None:
-    with (
-        EventStoreWriter(tmp_path / "a.events", COLUMNS) as refusing,
-        pytest.raises(ValueError, match="column 'pt' is inf in row 0"),
-    ):
-        refusing.append(np.full((2, 4), 1e300))
+    with pytest.raises(ValueError, match="column 'pt' is inf in row 0"):
+        write_shard(tmp_path, plan(), 0, np.full((2, 4), 1e300))  # type: ignore[arg-type]
 
 
 def test_large_finite_values_are_no_error(tmp_path: Path) -> None:
@@ -199,100 +233,157 @@ def test_large_finite_values_are_no_error(tmp_path: Path) -> None:
 
 
 def test_wrong_shape_and_columns(tmp_path: Path) -> None:
-    with (
-        EventStoreWriter(tmp_path / "a.events", COLUMNS) as refusing,
-        pytest.raises(ValueError, match=r"shape \(n, 4\), got \(3, 5\)"),
-    ):
-        refusing.append(np.zeros((3, 5), dtype=np.float32))
+    for table in (np.zeros((3, 5), np.float32), np.zeros((0, 4), np.float32)):
+        with pytest.raises(ValueError, match=r"shape \(n, 4\) with n > 0, got"):
+            write_shard(tmp_path, plan(), 0, table)
     with pytest.raises(ValueError, match="no column 'label'"):
-        EventStoreWriter(tmp_path / "b.events", ["a", "b"])
+        Plan(("a", "b"))
     with pytest.raises(ValueError, match="must differ"):
-        EventStoreWriter(tmp_path / "b.events", ["a", "a", "label"])
+        Plan(("a", "a", "label"))
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a block fits; the block counts as not written, and the writer goes on later."""
-    parts = [block(64, 0), block(64, 1), block(3, 2)]
+    """The shard counts as not written, and the writer goes on later."""
 
-    def half(file: int, data: memoryview) -> None:
-        os.write(file, data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(path: Path, content: bytes) -> None:
+        raise atomic.WriteError(path, OSError(28, os.strerror(28)))
 
-    with EventStoreWriter(tmp_path / "a.events", COLUMNS) as filling:
-        filling.append(parts[0])
+    with EventStoreWriter(tmp_path / "a.events", plan()) as filling:
+        filling.append(block(64))
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "_write_all", half)
+            patch.setattr(shards, "write_atomic", full)
             with pytest.raises(DataError, match="No space left on device"):
-                filling.append(parts[1])
-        assert filling.rows == 64
-        # Smaller than what was torn, which must not be left behind it.
-        filling.append(parts[2])
+                filling.append(block(64, 1))
+        filling.append(block(3, 2))
         store = filling.finish()
-    assert np.array_equal(store.map, np.concatenate([parts[0], parts[2]]))
+    assert np.array_equal(store.table(), np.concatenate([block(64), block(3, 2)]))
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="is a file where a folder is needed"):
-        EventStoreWriter(tmp_path / "file" / "a.events", COLUMNS)
+        EventStoreWriter(tmp_path / "file" / "a.events", plan())
     (tmp_path / "b.events").write_text("")
     with pytest.raises(DataError, match="in the way"):
-        EventStoreWriter(tmp_path / "b.events", COLUMNS)
+        EventStoreWriter(tmp_path / "b.events", plan())
 
 
 def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(DataError, match="read-only"):
-        EventStoreWriter(tmp_path / "a.events", COLUMNS)
+        EventStoreWriter(tmp_path / "a.events", plan())
 
 
-def _cut(folder: Path) -> None:
-    with (folder / EVENTS).open("r+b") as file:
-        file.truncate(100)
+def change(**entries: object) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        index = json.loads((folder / INDEX).read_text())
+        (folder / INDEX).write_text(json.dumps({**index, **entries}))
+
+    return apply
 
 
-def _change_head(**entries: object) -> object:
-    def change(folder: Path) -> None:
-        head = json.loads((folder / HEAD).read_text())
-        (folder / HEAD).write_text(json.dumps({**head, **entries}))
-
-    return change
+def rename_shard(folder: Path) -> None:
+    index = (folder / INDEX).read_text()
+    name = next(folder.glob("*.parquet")).name
+    (folder / INDEX).write_text(index.replace(name, "../" + name))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_cut, "has 100 bytes, 1600 expected"),
-        (lambda folder: (folder / EVENTS).unlink(), "has 0 bytes"),
-        (lambda folder: (folder / HEAD).unlink(), "is not an event store"),
-        (lambda folder: (folder / HEAD).write_text("{"), "is damaged"),
-        (lambda folder: (folder / HEAD).write_text("[]"), "is damaged"),
-        (_change_head(format=99), "has format 99"),
-        (_change_head(label="absent"), "is damaged"),
-        (_change_head(rows=99), "has 1600 bytes, 1584 expected"),
+        (lambda folder: (folder / INDEX).unlink(), "is not an event store"),
+        (lambda folder: (folder / INDEX).write_text("{"), "is damaged"),
+        (lambda folder: (folder / INDEX).write_text("[]"), "is damaged"),
+        (lambda folder: (folder / INDEX).write_bytes(b"\xff\xfe"), "is damaged"),
+        (change(format=1), "has format 1"),
+        (change(label="absent"), "is damaged"),
+        (change(label="weight"), "does not match its own checksum"),
+        (change(source={"seed": 7}), "does not match its own checksum"),
+        (change(shards=[]), "does not match its own checksum"),
+        (rename_shard, "is not named like a shard|own checksum"),
+        (lambda folder: next(folder.glob("00001-*")).unlink(), "is missing; run the command"),
     ],
 )
-def test_a_damaged_store_does_not_open(tmp_path: Path, damage: object, message: str) -> None:
-    folder = write(tmp_path / "a.events", [block(100)]).folder
-    damage(folder)  # type: ignore[operator]
+def test_a_damaged_store_does_not_open(
+    tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    folder = write(tmp_path / "a.events", [block(100), block(50, 1)]).folder
+    damage(folder)
     with pytest.raises(DataError, match=message):
         EventStore(folder)
 
 
-def test_verify_finds_a_flipped_bit(tmp_path: Path) -> None:
+def test_every_changed_byte_of_the_index_is_noticed(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a.events", [block(20)]).folder
+    content = (folder / INDEX).read_bytes()
+    for place in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (folder / INDEX).write_bytes(changed)
+        with pytest.raises(DataError):
+            EventStore(folder)
+
+
+def test_damage_is_noticed_by_the_first_read(tmp_path: Path) -> None:
     store = write(tmp_path / "a.events", [block(100), block(100, 1)])
-    with (store.folder / EVENTS).open("r+b") as file:
-        file.seek(150 * 16)
-        byte = file.read(1)
-        file.seek(150 * 16)
-        file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(DataError, match="rows 100 to 199 do not match"):
+    flip(store.shards[1].path)
+    opened = EventStore(store.folder)
+    opened.table(0, 100)
+    with pytest.raises(DataError, match=r"00001-.* is damaged"):
+        opened.table(150, 160)
+    with pytest.raises(DataError, match=r"00001-.* is damaged"):
         EventStore(store.folder).verify()
 
 
-def test_changed_statistics_are_noticed(tmp_path: Path) -> None:
-    store = write(tmp_path / "a.events", [block(100)])
-    path = store.folder / BLOCKS
-    path.write_bytes(path.read_bytes().replace(b'"rows": 100', b'"rows": 101'))
-    with pytest.raises(DataError, match="does not match its checksum"):
-        EventStore(store.folder).statistics()
+def test_no_flipped_bit_of_a_shard_changes_an_event(tmp_path: Path) -> None:
+    table = block(200)
+    path = write_shard(tmp_path, plan(), 0, table)
+    content = path.read_bytes()
+    noticed = 0
+    for place in range(0, len(content), 11):
+        path.write_bytes(content)
+        flip(path, place)
+        try:
+            found = np.stack(read_shard(path, COLUMNS), axis=1)
+        except DataError:
+            noticed += 1
+        else:  # a bit that no value depends on, such as in the name of the writing program
+            assert np.array_equal(found, table)
+    assert noticed > len(content) / 11 / 2
+
+
+def test_verified_once_not_at_every_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = EventStore(write(tmp_path / "a.events", [block(100)]).folder)
+    asked: list[bool] = []
+    plain = shards.read_shard
+    monkeypatch.setattr(
+        "torchapl.paper.data.store.read_shard",
+        lambda path, columns, check: (asked.append(check), plain(path, columns, check=check))[1],
+    )
+    opened.table()
+    opened.table()
+    opened.verify()
+    assert asked == [True, False, True]
+
+
+def test_a_lost_shard_is_made_anew_by_the_same_command(tmp_path: Path) -> None:
+    parts = [block(64, seed) for seed in range(3)]
+    store = write(tmp_path / "a.events", parts, source={"seed": 0})
+    store.shards[1].path.unlink()
+    with pytest.raises(DataError, match="was made from another source"):
+        EventStoreWriter(store.folder, plan(source={"seed": 1}))
+    with EventStoreWriter(store.folder, plan(source={"seed": 0})) as writer:
+        assert list(writer.shards) == [0, 2]
+        writer.append(parts[1])
+        again = writer.finish(3)
+    assert again.checksum == store.checksum
+    assert np.array_equal(again.table(), np.concatenate(parts))
+
+
+def test_a_shard_damaged_before_the_end_is_removed(tmp_path: Path) -> None:
+    with EventStoreWriter(tmp_path / "a.events", plan()) as writer:
+        writer.append(block(50))
+        flip(writer.shards[0])
+        with pytest.raises(DataError, match="has been removed: run the same command again"):
+            writer.finish()
+        assert not find_shards(writer.partial)

@@ -71,4 +71,6 @@ class Server:
     # Bytes after which each of the next connections is cut; None serves the whole.
     cuts: list[int | None] = field(default_factory=list)
     status: int | None = None
+    # Instead of the true Content-Length; "" sends none.
+    length: str | None = None
     asked: list[str | None] = field(default_factory=list)

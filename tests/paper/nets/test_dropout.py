@@ -69,3 +69,16 @@ def test_compiled_it_is_torchs_own():
     torch.manual_seed(4)
     layer = torch.compile(Dropout(0.5), backend="eager", fullgraph=True)
     assert torch.equal(layer(input), expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_without_rescaling_what_stays_is_as_it_was(compiled):
+    layer = Dropout(0.3, rescale=False)
+    if compiled:
+        layer = torch.compile(layer, backend="eager", fullgraph=True)
+    input = torch.rand(1000) + 0.5
+    output = layer(input)
+    stays = output != 0
+    assert 600 < int(stays.sum()) < 800
+    torch.testing.assert_close(output[stays], input[stays])
+    assert torch.equal(layer.eval()(input), input)

@@ -71,7 +71,7 @@ def test_mlpconv_blocks_reproduce_the_network(name, shape, classes, activation):
 def test_the_counted_layers_are_those_of_the_network(name, shape, classes, hinges):
     nets = [
         build(name, activation=activation, input_shape=shape, num_classes=classes)
-        for activation in (Activation(), Activation("apl", num_hinges=hinges))
+        for activation in (Activation.parse("relu"), Activation.parse(f"apl:{hinges}"))
     ]
     plain, learned = (sum(p.numel() for p in net.parameters()) for net in nets)
     total = count_parameters(layer_sizes(nets[0]), hinges)[-1]
@@ -81,7 +81,7 @@ def test_the_counted_layers_are_those_of_the_network(name, shape, classes, hinge
 
 def test_a_hidden_layer_by_hand():
     """A layer of 274 units on 274 inputs with S = 2: 5 pieces of a pair, 3 hidden units, each."""
-    net = build("higgs-dnn", activation=Activation(), input_shape=(25,), num_classes=1)
+    net = build("higgs-dnn", activation=Activation.parse("relu"), input_shape=(25,), num_classes=1)
     row = count_parameters(layer_sizes(net), 2)[1]
     assert row.apl - row.relu == 4 * 274
     assert row.maxout == 274 * 5 * 275

@@ -9,9 +9,11 @@ from torch import nn
 from torchapl import APL
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Optim
-from torchapl.paper.nets import NETS, build
+from torchapl.paper.nets import NETWORKS, build
+from torchapl.paper.nets.dropout import Dropout
 from torchapl.paper.nets.layers import Layers
 from torchapl.paper.optim import build_optimizer
+from torchapl.paper.rivals import ChannelOut
 
 CIFAR = (3, 32, 32)
 
@@ -45,6 +47,13 @@ def units(net):
         ("higgs-dnn", 1, 459_499),
         # 192*(3*64+1) + 384*(96*64+1) + 384*(192*25+1) + 2500*(192*25+1) + 10*501
         ("maxout", 10, 37_056 + 2_359_680 + 1_843_584 + 12_002_500 + 5_010),
+        # 64*(3*49+1) + 192*(64*25+1) + 256*(192*9+1) + 2048*(256*16+1) + 10*2049
+        ("channel-out", 10, 9_472 + 307_392 + 442_624 + 8_390_656 + 20_490),
+        # 96 channels in the first layer
+        ("channel-out-100", 100, 14_208 + 460_992 + 442_624 + 8_390_656 + 204_900),
+        ("probout", 10, 16_247_830),
+        # NIN and three companions: 10 outputs for 192 maps of 32x32, 16x16 and 8x8
+        ("nin-dsn", 10, 966_986 + 10 * (192 * (1024 + 256 + 64) + 3)),
         # 0.27 million, the figure of He et al. for 20 layers, and 2,752 for the two shortcuts
         ("resnet", 10, 272_474),
     ],
@@ -81,7 +90,9 @@ def test_the_figures_of_the_paper():
     ],
 )
 def test_map_sizes(name, sizes):
-    net = build(name, activation=Activation(), input_shape=CIFAR, num_classes=10, width=0.05).eval()
+    net = build(
+        name, activation=Activation.parse("relu"), input_shape=CIFAR, num_classes=10, width=0.05
+    ).eval()
     seen = {}
     for layer, module in net.layers.named_children():
         module.register_forward_hook(
@@ -149,10 +160,14 @@ def test_order_of_the_layers():
         ("higgs-dnn", [0.25, 0.5]),
         ("maxout", [0.2, 0.5, 0.5, 0.5, 0.5]),
         ("dropout-cnn", [0.1, 0.25, 0.25, 0.5, 0.5, 0.5]),
+        ("channel-out", [0.2, 0.5, 0.5, 0.5, 0.5]),
+        ("channel-out-100", [0.2, 0.4, 0.4, 0.4, 0.4]),
     ],
 )
 def test_dropout(name, dropouts):
-    net = build(name, activation=Activation(), input_shape=CIFAR, num_classes=10, width=0.1)
+    net = build(
+        name, activation=Activation.parse("relu"), input_shape=CIFAR, num_classes=10, width=0.1
+    )
     assert [m.p for m in net.layers if isinstance(m, nn.Dropout)] == dropouts
 
 
@@ -163,6 +178,9 @@ def test_dropout(name, dropouts):
         ("nin", [0.05] * 9),
         ("higgs-dnn", [0.1] * 7 + [0.001]),
         ("maxout", [0.005 / 3**0.5] * 5),
+        ("channel-out", [0.005 / 3**0.5] * 5),
+        ("nin-lin", [0.05] * 9),
+        ("nin-lin-100", [0.001, 0.01, 0.01] + [0.05] * 6),
     ],
 )
 def test_initial_weights(name, deviations):
@@ -173,13 +191,14 @@ def test_initial_weights(name, deviations):
         allowed = 4 * deviation / (2 * layer.weight.numel()) ** 0.5
         assert abs(layer.weight.std() - deviation) < allowed
         assert abs(layer.weight.mean()) < 4 * deviation / layer.weight.numel() ** 0.5
-        if name != "maxout":
-            assert not layer.bias.any()
+        assert not layer.bias.any()
 
 
 def multipliers(net):
     names = {id(parameter): name for name, parameter in net.named_parameters()}
-    return {names[id(p)]: (lr, decay, kind) for p, lr, decay, kind in net.parameter_multipliers()}
+    return {
+        names[id(p)]: (lr, decay, kind) for p, lr, decay, kind, *_ in net.parameter_multipliers()
+    }
 
 
 def test_multipliers_of_the_cifar_and_higgs_networks_are_one():
@@ -193,15 +212,73 @@ def test_multipliers_of_the_cifar_and_higgs_networks_are_one():
             assert kind == {"slope": "curve", "offset": "curve"}.get(last, last)
 
 
-def test_multipliers_of_nin():
-    found = multipliers(paper_net("nin", "apl:1"))
-    for name, (lr, decay, kind) in found.items():
-        layer, parameter = name.split(".")[1:]
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [
+        ("nin", (0.1, 0.1)),
+        ("nin-lin", (0.1, 0.2)),
+        ("nin-lin-100", (1.0, 2.0)),
+        ("nin-dsn", (0.1, 0.2)),
+    ],
+)
+def test_multipliers_of_nin(name, last):
+    found = multipliers(paper_net(name, "apl:1"))
+    for key, (lr, decay, kind) in found.items():
+        layer, parameter = key.split(".")[-2:]
+        if "companions" in key:
+            assert (lr, decay) == ((0.001, 1.0) if parameter == "weight" else (0.002, 0.0))
+            continue
         expected = {
-            "weight": (0.1 if layer == "conv33" else 1.0, 1.0, "weight"),
-            "bias": (0.1 if layer == "conv33" else 2.0, 0.0, "bias"),
+            "weight": (last[0] if layer == "conv33" else 1.0, 1.0, "weight"),
+            "bias": (last[1] if layer == "conv33" else 2.0, 0.0, "bias"),
         }.get(parameter, (1.0, 1.0, "curve"))
         assert (lr, decay, kind) == expected
+
+
+def test_rates_of_companions_fall():
+    net = paper_net("nin-dsn")
+    for entry in net.parameter_multipliers():
+        is_companion = any(entry.parameter is p for p in net.companions.parameters())
+        assert entry.lr_fall == (20.0 if is_companion else 0.0)
+
+
+@pytest.mark.parametrize(("name", "dense"), [("channel-out", 2.0), ("channel-out-100", 1.0)])
+def test_multipliers_of_channel_out(name, dense):
+    for key, (lr, decay, kind) in multipliers(paper_net(name)).items():
+        rate = dense if "fc" in key else 1.0
+        assert (lr, decay) == (0.1 * rate if kind == "bias" else rate, 1.0)
+
+
+def test_probout_draws_in_two_layers_and_chooses_above():
+    net = paper_net("probout")
+    units = [layer for name, layer in net.layers.named_children() if name.startswith("unit")]
+    assert [type(unit).__name__ for unit in units] == ["Probout", "Probout", "Maxout", "Maxout"]
+    assert [unit.sharpness for unit in units[:2]] == [1.0, 2.0]
+    assert net.passes == 50
+
+
+def test_dasnet_has_a_policy_of_a_million_numbers():
+    net = paper_net("dasnet")
+    assert net.policy.numel() == 960 * 961
+    assert (net.population, net.passes) == (50, 5)
+
+
+def test_inputs_of_maxout_are_not_rescaled_by_dropout():
+    net = paper_net("maxout")
+    assert [m.rescale for m in net.layers if isinstance(m, Dropout)] == [False] + [True] * 4
+
+
+@pytest.mark.parametrize("name", ["channel-out", "channel-out-100"])
+def test_groups_and_maps_of_channel_out(name):
+    net = paper_net(name)
+    assert [m.pieces for m in net.layers if isinstance(m, ChannelOut)] == [2, 2, 4, 4]
+    sides = [shape[1] for key, shape in net.map_shapes.items() if key.startswith("pool")]
+    assert sides == [16, 8, 4]
+
+
+def test_deep_supervision_ends_without_an_activation():
+    assert "act33" not in paper_net("nin-dsn").map_shapes
+    assert "act33" in paper_net("nin-lin").map_shapes
 
 
 @pytest.mark.parametrize(("name", "decay"), [("cifar-cnn", 1e-3), ("nin", 1e-4), ("higgs-dnn", 0)])
@@ -229,7 +306,11 @@ def test_frozen_curves_have_no_multiplier():
 
 def test_prelu_and_batch_norm_do_not_decay():
     net = build(
-        "resnet", activation=Activation("prelu"), input_shape=CIFAR, num_classes=10, width=0.25
+        "resnet",
+        activation=Activation.parse("prelu"),
+        input_shape=CIFAR,
+        num_classes=10,
+        width=0.25,
     )
     for name, (_, decay, kind) in multipliers(net).items():
         if "act" in name:
@@ -251,16 +332,19 @@ def test_resnet_has_twenty_layers_and_an_activation_after_each_but_the_last():
 
 
 def test_every_network_of_the_tables_is_registered():
-    assert set(NETS) == {
+    assert set(NETWORKS) == {
         "cifar-cnn",
         "cifar-cnn-100",
         "nin",
         "nin-lin",
+        "nin-lin-100",
         "nin-dsn",
+        "nin-dsn-100",
         "higgs-dnn",
         "dropout-cnn",
         "maxout",
         "channel-out",
+        "channel-out-100",
         "probout",
         "dasnet",
         "resnet",

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from torchapl.paper.experiments import get, scaled
-from torchapl.paper.runs import RunResult, run_folder, write_json
+from torchapl.paper.runs import run_folder
 from torchapl.paper.train import train
+from torchapl.runs import RunResult
+from torchapl.runs.folder import read_config, read_result, write_config, write_result
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train(scaled(get(experiment), "smoke"), seed=0, folder=first, device="cpu")
         second = run_folder(root, experiment, "smoke", 1)
         shutil.copytree(first, second)
-        _change(second / "result.json", seed=1, shift=0.0123)
+        _change(second, seed=1, shift=0.0123)
     for seed, error in enumerate((84.5, 83.25)):
         _store(
             root, RunResult("cifar10-cnn-relu", "smoke", seed, "finished", {"test_error": error})
@@ -33,20 +35,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(run_folder(root, "cifar10-cnn-apl-s2", "smoke", 0), young)
     for name in ("result.json", "inputs.safetensors"):
         (young / name).unlink()
-    content = json.loads((young / "config.json").read_text()) | {"seed": 2}
-    (young / "config.json").write_text(json.dumps(content))
+    config = read_config(young)
+    assert config is not None
+    write_config(young, replace(config, seed=2))
     return root
 
 
 def _store(root: Path, result: RunResult) -> None:
     folder = run_folder(root, result.experiment, result.scale, result.seed)
     folder.mkdir(parents=True)
-    write_json(folder / "result.json", result.to_dict())
+    write_result(folder, result)
 
 
-def _change(path: Path, *, seed: int, shift: float) -> None:
-    content = json.loads(path.read_text()) | {"seed": seed}
-    for key in ("test_error", "test_auc", "test_significance_histogram"):
-        if key in content:
-            content[key] += shift
-    path.write_text(json.dumps(content))
+def _change(folder: Path, *, seed: int, shift: float) -> None:
+    result = read_result(folder)
+    assert result is not None
+    shifted = ("test_error", "test_auc", "test_significance_histogram")
+    metrics = {
+        name: value + shift if name in shifted else value for name, value in result.metrics.items()
+    }
+    write_result(folder, replace(result, seed=seed, metrics=metrics))

@@ -9,9 +9,10 @@ import safetensors.torch
 import torch
 from matplotlib.figure import Figure
 
+from torchapl import apl
 from torchapl.paper.report import figures
-from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.gallery import write_figures
+from torchapl.runs.curves import Layer, RunCurves, spread
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,39 @@ def test_groups_have_the_counts_of_the_sign_at_minus_one(images: RunCurves) -> N
             f"h(-1) < 0: {int((at < 0).sum())}",
             f"h(-1) >= 0: {int((at >= 0).sum())}",
         ]
+
+
+def titles(figure: Figure) -> dict[str, int]:
+    """Return the unit of each panel by what its title says of it."""
+    texts = [axes.get_title().split(": unit ") for axes in figure.axes]
+    return {kind: int(unit) for kind, unit in texts}
+
+
+@pytest.mark.parametrize("hinges", [1, 2, 5, 10])
+def test_the_convex_sample_is_convex(hinges: int) -> None:
+    torch.manual_seed(hinges)
+    slope, offset = torch.rand(hinges, 4000) - 0.5, torch.randn(hinges, 4000) / 2
+    # Steep to both sides: the clearest bend upwards, and not convex.
+    slope[0, 7], slope[-1, 7] = 9.0, 9.0 if hinges == 1 else -1.0
+    # With ten slopes of random sign, one unit in a thousand is convex.
+    slope[:, 11] = slope[:, 11].abs()
+    layer = Layer("act1", slope, offset)
+    units = titles(figures.sample_curves(layer))
+    x = torch.linspace(-3, 3, 601, dtype=torch.float64)
+    curve = apl(x[:, None].expand(-1, 4000), slope.double(), offset.double()).T
+    second = curve[:, 2:] - 2 * curve[:, 1:-1] + curve[:, :-2]
+    assert second[units["convex"]].min() > -1e-12
+    assert second[units["not convex"]].min() < -1e-3
+
+
+def test_a_hinge_at_the_bend_of_relu_does_not_make_a_leaky_unit_concave() -> None:
+    layer = Layer("act1", torch.full((1, 3), -0.25), torch.zeros(1, 3))
+    assert list(titles(figures.sample_curves(layer))) == ["convex"]
+
+
+def test_a_layer_without_convex_units_shows_none() -> None:
+    layer = Layer("act1", torch.full((1, 3), -0.25), torch.full((1, 3), -1.0))
+    assert list(titles(figures.sample_curves(layer))) == ["not convex"]
 
 
 def test_sample_curves_mark_their_hinges(events: RunCurves) -> None:
@@ -128,7 +162,7 @@ def test_gallery_writes_every_figure_that_the_runs_allow(runs: Path, tmp_path: P
         "atlas-dnn-apl-initial-and-learned.png",
         "atlas-dnn-apl-inputs.png",
         "cifar10-cnn-apl-s2-heat-maps.png",
-        "learning-atlas-test_auc.png",
+        "learning-atlas-higgs-embedded-test_auc.png",
         "classifier.png",
     } <= names
     assert "atlas-dnn-apl-heat-maps.png" not in names

@@ -3,6 +3,8 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,16 @@ from torchapl.paper.metrics import asimov_significance
 from torchapl.paper.report.classes import curve_classes
 from torchapl.paper.report.events import cut_significances, roc
 from torchapl.paper.report.explorer import explorer
-from torchapl.paper.report.folders import Run, find_runs
+from torchapl.paper.report.folders import Run, made_of, read_runs
 from torchapl.paper.report.html import render
 from torchapl.paper.report.payload import _learning_within, build_payload
-from torchapl.paper.runs import RunResult, run_folder, write_json
+from torchapl.paper.runs import run_folder
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.jobs import read_results
 from torchapl.paper.sweep.statistics import summarise
+from torchapl.runs import DamagedError, RunResult
+from torchapl.runs.folder import read_result, write_result
+from torchapl.runs.records import write_tensors
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +44,13 @@ def decoded(stored: dict[str, Any], hinges: int) -> np.ndarray:
 def test_tables_are_those_of_the_results(runs: Path, payload: dict[str, Any]) -> None:
     tables = {(table["name"], table["title"]): table for table in payload["tables"]}
     found = summarise(TABLES["table2"], Sweep("smoke", 3, 0), read_results(runs))
-    row = next(row for row in tables["table2", "AUC"]["rows"] if row[0] == "DNN + APL")
-    summary = found["DNN + APL"]["atlas"]
+    table = tables["table2", "Higgs -> tau tau, AUC"]
+    row = next(row for row in table["rows"] if row[0] == "DNN + APL")
+    summary = next(s for s in found if (s.row, s.column) == ("DNN + APL", "atlas"))
     assert row[2:4] == ["2", f"{summary.mean:.4f} ({summary.std:.4f})"]
     assert summary.difference is not None
     assert row[4] == f"{summary.difference.mean:+.4f} +- {summary.difference.half_width:.4f}"
-    (cell,) = [
-        cell for cell in tables["table2", "AUC"]["cells"] if cell["experiment"] == "atlas-dnn-apl"
-    ]
+    (cell,) = [cell for cell in table["cells"] if cell["experiment"] == "atlas-dnn-apl"]
     assert cell["mean"] == summary.mean
 
 
@@ -68,11 +72,16 @@ def test_a_significance_stands_beside_the_published_significance(tmp_path: Path)
     rest = {"overrides": [], "n_parameters": 1, "seconds": 1, "epochs": 1, "error": None}
     path = tmp_path / "stored.jsonl"
     path.write_text(json.dumps(result | numbers | rest))
-    tables = {table["title"]: table["rows"] for table in build_payload(path)["tables"]}  # type: ignore[union-attr,call-overload,index]
+    built: Any = build_payload(path)["tables"]
+    tables = {table["title"]: table["rows"] for table in built if table["name"] == "table2"}
     published = TABLES["table2"].rows[3].cells["higgs"].published
     assert published is not None
-    assert tables["AUC"][0][-1].startswith(f"{published.mean:.3f}")
-    assert tables["Expected significance, sigma"][0][-1].startswith(f"{published.significance:.2f}")
+    auc, significance = (
+        tables["Higgs -> tau tau, AUC"],
+        tables["Higgs -> tau tau, expected significance, sigma"],
+    )
+    assert auc[0][-1].startswith(f"{published.mean:.3f}")
+    assert significance[0][-1].startswith(f"{published.significance:.2f}")
 
 
 def test_learning_curves_are_means_over_seeds(runs: Path, payload: dict[str, Any]) -> None:
@@ -116,7 +125,7 @@ def test_layers_come_in_their_order(payload: dict[str, Any]) -> None:
 
 
 def test_curves_are_thinned_to_the_budget_and_it_is_said(runs: Path) -> None:
-    found = find_runs(runs)
+    found, _ = read_runs(runs)
     wide, all_kept = explorer(found, 10_000_000)
     narrow, some_kept = explorer(found, 100_000)
     assert len(json.dumps(narrow)) < 110_000 < len(json.dumps(wide))
@@ -140,7 +149,7 @@ def test_moments_of_large_layers_are_matched_to_units(tmp_path: Path, runs: Path
         for moment, values in moments.items()
         for kind in ("slope", "offset")
     }
-    safetensors.torch.save_file(tensors, folder / "curves.safetensors")
+    write_tensors(folder / "curves.safetensors", tensors)
     (entry,) = build_payload(tmp_path)["curves"]  # type: ignore[misc]
     layer = entry["layers"][0]  # type: ignore[index,call-overload]
     for frame in layer["frames"]:  # type: ignore[index,call-overload,union-attr]
@@ -154,13 +163,13 @@ def test_values_that_are_not_finite_survive(tmp_path: Path, runs: Path) -> None:
     tensors = safetensors.torch.load_file(folder / "curves.safetensors")
     key = next(key for key in tensors if key.startswith("learned") and key.endswith("slope"))
     tensors[key][0, 0] = torch.nan
-    safetensors.torch.save_file(tensors, folder / "curves.safetensors")
+    write_tensors(folder / "curves.safetensors", tensors)
     assert "NaN" not in json.dumps(build_payload(tmp_path))
 
 
 def test_numbers_that_are_none_do_not_break_the_page(tmp_path: Path) -> None:
     result = RunResult("cifar10-cnn-relu", "smoke", 0, "finished", {"test_error": float("nan")})
-    write_json(tmp_path / "result.json", result.to_dict())
+    write_result(tmp_path, result)
     lines = [{"epoch": 1, "test_error": 50.0}, {"epoch": 2, "test_error": float("inf")}]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     payload = build_payload(tmp_path)
@@ -202,27 +211,56 @@ def test_names_cannot_leave_their_place(payload: dict[str, Any]) -> None:
     assert len(page.encode()) < 5_000_000
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("result.json", "is not the result of a run"),
-        ("curves.safetensors", "damaged curves"),
-        ("inputs.safetensors", "damaged curves or inputs"),
-        ("scores.safetensors", "damaged scores"),
-    ],
+FILES = (
+    "config.json",
+    "result.json",
+    "metrics.jsonl",
+    "curves.safetensors",
+    "inputs.safetensors",
+    "scores.safetensors",
 )
-def test_a_damaged_file_is_named(tmp_path: Path, runs: Path, name: str, message: str) -> None:
-    folder = tmp_path / "atlas-dnn-apl" / "smoke" / "0"
-    shutil.copytree(runs / "atlas-dnn-apl" / "smoke" / "0", folder)
-    (folder / name).write_bytes(b"{")
-    with pytest.raises(ValueError, match=message):
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    # Past the middle: among the digits of a JSON file, the data of tensors.
+    place = next(i for i in range(len(content) // 2, len(content)) if content[i : i + 1].isdigit())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def become_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "damage", [flip, cut, become_folder, lambda path: path.write_bytes(b"{\n")]
+)
+def test_one_damaged_file_leaves_one_run_out(
+    tmp_path: Path, runs: Path, name: str, damage: Callable[[Path], object]
+) -> None:
+    root = shutil.copytree(runs / "atlas-dnn-apl", tmp_path / "atlas-dnn-apl")
+    path = root / "smoke" / "1" / name
+    damage(path)
+    with pytest.warns(UserWarning, match=f"left out: {path} ") as caught:
+        built: Any = build_payload(tmp_path)
+    assert len(caught) == 1
+    assert [run["seed"] for run in built["runs"]] == [0]
+    (reason,) = built["left_out"]
+    assert reason.startswith(f"{path} ")
+
+
+def test_a_run_that_is_alone_and_damaged_is_named(tmp_path: Path, runs: Path) -> None:
+    folder = shutil.copytree(runs / "atlas-dnn-apl" / "smoke" / "0", tmp_path / "0")
+    flip(folder / "metrics.jsonl")
+    with pytest.raises(DamagedError, match=r"metrics.jsonl line \d: does not match its checksum"):
         build_payload(tmp_path)
-
-
-def test_a_damaged_configuration_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not the configuration of a run"):
-        find_runs(tmp_path)
 
 
 def test_seeds_may_be_dates(tmp_path: Path) -> None:
@@ -230,7 +268,7 @@ def test_seeds_may_be_dates(tmp_path: Path) -> None:
         result = RunResult("cifar10-cnn-relu", "smoke", seed, "finished", {"test_error": 20.0})
         folder = run_folder(tmp_path, result.experiment, "smoke", seed)
         folder.mkdir(parents=True)
-        write_json(folder / "result.json", result.to_dict())
+        write_result(folder, result)
     tables: Any = build_payload(tmp_path)["tables"]
     assert [table["rows"][0][2] for table in tables] == ["2", "2"]
 
@@ -253,16 +291,16 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, ru
     shutil.copytree(runs / "atlas-dnn-relu", tmp_path / "atlas-dnn-relu")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.warns(UserWarning, match="left out: .*other/config.json is not the configuration"):
-        assert len(find_runs(tmp_path)) == 2
+    with pytest.warns(UserWarning, match=r"left out: .*other/config.json has no 'experiment'"):
+        assert made_of(tmp_path, len)[0] == 2
 
 
 def test_runs_of_other_settings_are_shown_but_fill_no_table(tmp_path: Path, runs: Path) -> None:
     shutil.copytree(runs / "atlas-dnn-relu", tmp_path / "atlas-dnn-relu")
-    for path in tmp_path.rglob("config.json"):
-        config = json.loads(path.read_text())
-        config["experiment"]["epochs"] += 1
-        path.write_text(json.dumps(config))
+    for path in tmp_path.rglob("result.json"):
+        result = read_result(path.parent)
+        assert result is not None
+        write_result(path.parent, replace(result, environment={"settings": "0" * 12}))
     with pytest.warns(UserWarning, match="2 of 2 results do not count"):
         built: Any = build_payload(tmp_path)
     assert built["tables"] == []

@@ -6,7 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torchapl.paper.rivals import SNES, Companions, gates, max_norm_, policy_cost
+from torchapl.paper.rivals import (
+    SNES,
+    Companions,
+    cross_entropy,
+    gates,
+    max_norm_,
+    max_norm_layer_,
+    policy_cost,
+    squared_hinge,
+)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 3, 4, 4)])
@@ -30,8 +39,42 @@ def test_max_norm_of_zeros_and_its_messages():
         max_norm_(torch.zeros(3), 1.0)
 
 
+def test_max_norm_of_a_layer_leaves_short_ones_and_names_mistakes():
+    layer = torch.nn.Conv2d(2, 3, 3)
+    before = layer.weight.clone()
+    max_norm_layer_(layer, 100.0)
+    assert torch.equal(layer.weight, before)
+    with pytest.raises(ValueError, match="bound must be positive"):
+        max_norm_layer_(layer, 0.0)
+
+
+def test_squared_hinge_is_its_formula():
+    logits = torch.tensor([[0.5, -2.0, 3.0], [1.5, 0.0, -1.0]], requires_grad=True)
+    targets = torch.tensor([0, 1])
+    # Rows: own class (1 - z)^2, others (1 + z)^2, nothing beyond the margin.
+    rows = [0.5**2 + 0.0 + 4.0**2, 2.5**2 + 1.0**2 + 0.0]
+    loss = squared_hinge(logits, targets)
+    assert loss.item() == pytest.approx(sum(rows) / 2)
+    assert squared_hinge(logits, targets, "sum").item() == pytest.approx(sum(rows))
+    loss.backward()
+    expected = torch.tensor([[-0.5, 0.0, 4.0], [2.5, -1.0, 0.0]])
+    torch.testing.assert_close(logits.grad, expected)
+
+
+def test_squared_hinge_of_a_single_logit():
+    loss = squared_hinge(torch.tensor([[0.5], [0.5]]), torch.tensor([1, 0]))
+    assert loss.item() == pytest.approx((0.5**2 + 1.5**2) / 2)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, squared_hinge])
+def test_losses_are_computed_in_float32(loss):
+    logits = torch.randn(4, 3).to(torch.bfloat16)
+    targets = torch.tensor([0, 1, 2, 0])
+    torch.testing.assert_close(loss(logits, targets), loss(logits.float(), targets))
+
+
 def test_companion_loss_is_its_formula():
-    companions = Companions([(4, 2, 2), (6,)], num_classes=3, weight=0.3)
+    companions = Companions([(4, 2, 2), (6,)], num_classes=3, until=0.5)
     maps = [torch.randn(5, 4, 2, 2, requires_grad=True), torch.randn(5, 6, requires_grad=True)]
     targets = torch.tensor([0, 1, 2, 0, 1])
     loss = companions.loss(companions(maps), targets, progress=0.25)
@@ -39,9 +82,17 @@ def test_companion_loss_is_its_formula():
         F.cross_entropy(map.flatten(1) @ head.weight.T + head.bias, targets)
         for head, map in zip(companions.heads, maps, strict=True)
     )
-    torch.testing.assert_close(loss, 0.3 * 0.75 * by_hand)
+    torch.testing.assert_close(loss, by_hand)
     loss.backward()
     assert all(map.grad.abs().sum() > 0 for map in maps)
+    assert companions.loss(companions(maps), targets, progress=0.5) == 0
+
+
+def test_companions_start_as_in_caffe():
+    (head,) = Companions([(300,)], num_classes=100).heads
+    assert head.weight.abs().max().item() == pytest.approx(0.1, rel=1e-3)
+    assert head.weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.02)
+    assert not head.bias.any()
 
 
 def test_companions_of_a_single_logit():
@@ -49,7 +100,7 @@ def test_companions_of_a_single_logit():
     logits = companions([torch.randn(4, 6)])
     targets = torch.tensor([0, 1, 1, 0])
     expected = F.binary_cross_entropy_with_logits(logits[0][:, 0], targets.float())
-    torch.testing.assert_close(companions.loss(logits, targets, 0.0), 0.1 * expected)
+    torch.testing.assert_close(companions.loss(logits, targets, 0.0), expected)
 
 
 def test_companions_name_mistakes():
@@ -60,8 +111,8 @@ def test_companions_name_mistakes():
         companions.loss(companions([torch.randn(1, 6)]), torch.tensor([0]), 1.5)
     with pytest.raises(ValueError, match="at least one map"):
         Companions([], num_classes=2)
-    with pytest.raises(ValueError, match="weight must not be negative"):
-        Companions([(6,)], num_classes=2, weight=-1.0)
+    with pytest.raises(ValueError, match=r"until must be from 0 to 1, got -1\.0"):
+        Companions([(6,)], num_classes=2, until=-1.0)
 
 
 def test_gates_average_one_and_follow_the_formula():

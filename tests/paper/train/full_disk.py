@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy import TOY, StopAt
 
 from torchapl.cli import main
-from torchapl.paper.atomic import WriteError
 from torchapl.paper.train import InterruptedRunError, checkpoint, train
+from torchapl.runs.atomic import WriteError
 
 
 def fill(path: Path) -> None:

@@ -26,7 +26,6 @@ def torchrun(folder: Path, *arguments: str, restarts: int = 0) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
-        timeout=200,
     )
     assert run.returncode == 0, run.stderr[-4000:]
 

@@ -15,9 +15,9 @@ import torch
 from toy import TOY, StopAt, assert_identical
 
 from torchapl.cli import main
-from torchapl.paper.atomic import WriteError, write_atomic
-from torchapl.paper.runs import locked
 from torchapl.paper.train import InterruptedRunError, train
+from torchapl.runs.atomic import WriteError, write_atomic
+from torchapl.runs.folder import locked
 
 THREADS = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
 
@@ -37,7 +37,6 @@ def test_a_refused_write_names_the_file_and_the_run_resumes(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         env=os.environ | THREADS,
-        timeout=300,
     )
     assert refused.returncode == 2
     assert refused.stdout == ""
@@ -78,7 +77,6 @@ def test_a_full_disk_keeps_the_checkpoint_and_the_run_resumes(
         capture_output=True,
         text=True,
         env=os.environ | THREADS,
-        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     facts = json.loads(run.stdout)

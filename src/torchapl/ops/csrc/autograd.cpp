@@ -1,5 +1,8 @@
-// Reverse mode as autograd nodes of their own: no Python runs between a forward and its backward, and
-// torch.func, which refuses torch::autograd::Function, takes them like those of built-in operators.
+// The Python module torchapl.ops._autograd: importing it registers reverse mode as autograd nodes
+// of their own, so that no Python runs between a forward and its backward. It needs torch's
+// internals, hence the very torch it was built for; without it, autograd.py serves.
+#include <Python.h>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -8,9 +11,10 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
-#include "operator.h"
+#include <exception>
+#include <stdexcept>
+#include <string>
 
-namespace torchapl {
 namespace {
 
 using at::Tensor;
@@ -113,8 +117,9 @@ struct AplBackward : public SavingNode<3> {
     for (const at::IValue& value : packed.vec()) {
       schema.push_back(value.isTensor() ? at::TensorType::get() : value.type());
     }
-    const auto metadata = IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
-        get_input_metadata(next_edges()));
+    const auto metadata =
+        IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+            get_input_metadata(next_edges()));
     const auto& compiler = getPyCompilerInterface();
     const std::string function = compiler->bind_function(swap.get_py_compiler(), name(), functional,
                                                          schema, /*is_custom_function=*/true,
@@ -125,7 +130,8 @@ struct AplBackward : public SavingNode<3> {
     return results;
   }
 
-  static variable_list functional(const variable_list& grads, const std::vector<at::IValue>& values) {
+  static variable_list functional(const variable_list& grads,
+                                  const std::vector<at::IValue>& values) {
     torch::dynamo::autograd::PackedArgs packed(values);
     std::array<Tensor, 3> tensors;
     for (Tensor& tensor : tensors) tensor = packed.unpack<Tensor>();
@@ -205,7 +211,8 @@ Tensor apl_autograd(c10::DispatchKeySet keys, const Tensor& input, const Tensor&
 }
 
 Three apl_backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const Tensor& input,
-                            const Tensor& slope, const Tensor& offset, int64_t unit_dim, Mask mask) {
+                            const Tensor& slope, const Tensor& offset, int64_t unit_dim,
+                            Mask mask) {
   const auto node = node_for<AplDoubleBackward>(unit_dim, grad, input, slope, offset);
   Three results = [&] {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -220,18 +227,47 @@ Three apl_backward_autograd(c10::DispatchKeySet keys, const Tensor& grad, const 
   return results;
 }
 
-// Never destroyed: the kernels serve until the process ends.
-torch::Library& library(c10::DispatchKey key) {
-  return *new torch::Library(torch::Library::IMPL, "torchapl", key, __FILE__, __LINE__);
-}
-
-}  // namespace
-
-void register_kernels() {
-  library(c10::DispatchKey::CPU).impl("apl", apl).impl("apl_backward", apl_backward);
+void register_autograd() {
   for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
-    library(key).impl("apl", apl_autograd).impl("apl_backward", apl_backward_autograd);
+    // Never destroyed: it serves until the process ends.
+    auto& library =
+        *new torch::Library(torch::Library::IMPL, "torchapl", key, "autograd.cpp", __LINE__);
+    library.impl("apl", apl_autograd).impl("apl_backward", apl_backward_autograd);
   }
 }
 
-}  // namespace torchapl
+std::string running_version() {
+  PyObject* torch = PyImport_ImportModule("torch");
+  PyObject* version = torch == nullptr ? nullptr : PyObject_GetAttrString(torch, "__version__");
+  const char* text = version == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(version, nullptr);
+  const std::string found = text == nullptr ? "of no version" : text;
+  Py_XDECREF(version);
+  Py_XDECREF(torch);
+  return found;
+}
+
+// Binaries for another version of torch often load, and crash later. Not TORCH_VERSION: that of a
+// nightly, 2.14.0.dev20260101, and of a build from source, 2.14.0a0, is 2.14.0.
+void check_version() {
+  const std::string running = running_version();
+  if (running.substr(0, running.find('+')) != TORCHAPL_BUILT_FOR) {
+    throw std::runtime_error("it was built for torch " TORCHAPL_BUILT_FOR ", this is torch " +
+                             running);
+  }
+}
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_autograd", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__autograd() {
+  try {
+    check_version();
+    register_autograd();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ImportError, error.what());
+    return nullptr;
+  }
+  return PyModule_Create(&definition);
+}

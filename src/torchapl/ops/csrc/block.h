@@ -1,18 +1,18 @@
-// The hinges of a block of columns, the sums over these columns, and the call of the innermost loops.
+// The hinges of a block of columns, the sums over these columns, and the call of the innermost
+// loops.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 #include <new>
-#include <type_traits>
 
 #include "kernels.h"
 #include "plan.h"
 
 namespace torchapl {
 
-// Memory for whole vectors: one that lies across two cache lines costs two accesses, and with hinges and
-// sums that do, five hinges per position took half as long again.
+// Memory for whole vectors: one that lies across two cache lines costs two accesses, and with
+// hinges and sums that do, five hinges per position took half as long again.
 constexpr std::align_val_t LINE{64};
 
 struct Release {
@@ -25,19 +25,6 @@ using Buffer = std::unique_ptr<T[], Release>;
 template <typename T>
 Buffer<T> uninitialised(int64_t size) {
   return Buffer<T>(static_cast<T*>(::operator new(size * sizeof(T), LINE)));
-}
-
-template <typename E>
-const Primitives<E>& primitives(const Capability& capability) {
-  if constexpr (std::is_same_v<E, double>) {
-    return capability.float64;
-  } else if constexpr (std::is_same_v<E, BFloat16>) {
-    return capability.bfloat16;
-  } else if constexpr (std::is_same_v<E, Float16>) {
-    return capability.float16;
-  } else {
-    return capability.float32;
-  }
 }
 
 template <typename E>
@@ -73,8 +60,8 @@ class Block {
     }
   }
 
-  // `inner` columns belong to the unit `first`, as many to the next, up to `units` of them, then again from
-  // the first.
+  // `inner` columns belong to the unit `first`, as many to the next, up to `units` of them, then
+  // again from the first.
   void select(int64_t first, int64_t units, int64_t width) {
     first_ = first;
     units_ = units;
@@ -86,8 +73,8 @@ class Block {
     }
   }
 
-  // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the sums are made in
-  // the place of the gradients.
+  // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the sums
+  // are made in the place of the gradients.
   void select_in_place(int64_t first, int64_t width) {
     first_ = first;
     width_ = width;
@@ -111,17 +98,39 @@ class Block {
 
   // A matrix at `offset` of the data; rows follow each other at `stride`.
   void forward(int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) const {
-    kernels_.forward({static_cast<const E*>(problem_.x) + offset, static_cast<E*>(problem_.out) + offset,
-                      rows, n, stride, ahead, a_, b_, problem_.hinges, pitch_});
+    Forward<E> f;
+    f.x = static_cast<const E*>(problem_.x) + offset;
+    f.y = static_cast<E*>(problem_.out) + offset;
+    f.rows = rows;
+    f.n = n;
+    f.stride = stride;
+    f.ahead = ahead;
+    f.a = a_;
+    f.b = b_;
+    f.hinges = problem_.hinges;
+    f.pitch = pitch_;
+    kernels_.forward(f);
   }
 
   void backward(int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) {
     // A dx that nobody wants is written to one and the same place.
     const bool wanted = problem_.out != nullptr;
-    E* dx = wanted ? static_cast<E*>(problem_.out) + offset : unwanted(n);
-    kernels_.backward({static_cast<const E*>(problem_.x) + offset,
-                       static_cast<const E*>(problem_.g) + offset, dx, rows, n, stride,
-                       wanted ? stride : 0, ahead, a_, b_, sum_a_, sum_b_, problem_.hinges, pitch_});
+    Backward<E> f;
+    f.x = static_cast<const E*>(problem_.x) + offset;
+    f.g = static_cast<const E*>(problem_.g) + offset;
+    f.dx = wanted ? static_cast<E*>(problem_.out) + offset : unwanted(n);
+    f.rows = rows;
+    f.n = n;
+    f.stride = stride;
+    f.out_stride = wanted ? stride : 0;
+    f.ahead = ahead;
+    f.a = a_;
+    f.b = b_;
+    f.sum_a = sum_a_;
+    f.sum_b = sum_b_;
+    f.hinges = problem_.hinges;
+    f.pitch = pitch_;
+    kernels_.backward(f);
   }
 
   // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
@@ -162,7 +171,8 @@ class Block {
       for (int64_t j = 0; j < 8; ++j) sums[j] += values[i + j];
     }
     for (; i < n; ++i) sums[0] += values[i];
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
   }
 
   E* unwanted(int64_t n) {

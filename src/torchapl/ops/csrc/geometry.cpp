@@ -4,16 +4,10 @@
 
 namespace torchapl {
 
-bool Geometry::permuted() const {
-  return !std::is_sorted(unit_order.begin(), unit_order.end());
-}
+bool Geometry::permuted() const { return !std::is_sorted(unit_order.begin(), unit_order.end()); }
 
-Geometry find_geometry(
-    const std::vector<int64_t>& sizes,
-    const std::vector<int64_t>& strides,
-    int64_t unit_dim,
-    int64_t unit_dims) {
-  const int64_t dims = static_cast<int64_t>(sizes.size());
+Geometry find_geometry(int64_t dims, const int64_t* sizes, const int64_t* strides, int64_t unit_dim,
+                       int64_t unit_dims) {
   const auto is_unit = [&](int64_t d) { return unit_dim <= d && d < unit_dim + unit_dims; };
   Geometry geometry;
 
@@ -23,7 +17,7 @@ Geometry find_geometry(
   for (int64_t d = 0; d < dims; ++d) {
     if (sizes[d] != 1) order.push_back(d);
   }
-  const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  const bool empty = std::find(sizes, sizes + dims, 0) != sizes + dims;
   if (!empty) {
     const auto longer = [&](int64_t left, int64_t right) { return strides[left] > strides[right]; };
     // stable_sort allocates; most tensors are in order.
@@ -32,11 +26,12 @@ Geometry find_geometry(
     }
     int64_t expected = 1;
     for (auto d = order.rbegin(); d != order.rend(); ++d) {
-      geometry.direct = geometry.direct && strides[*d] == expected;
+      geometry.dense = geometry.dense && strides[*d] == expected;
       expected *= sizes[*d];
     }
   }
 
+  geometry.direct = geometry.dense;
   int64_t* extent = &geometry.outer;
   for (const int64_t d : order) {
     if (is_unit(d)) {

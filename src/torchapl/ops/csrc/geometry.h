@@ -11,7 +11,8 @@ struct Geometry {
   int64_t outer = 1;
   int64_t units = 1;
   int64_t inner = 1;
-  // False where the memory has holes, overlaps, or foreign axes between those of the units.
+  bool dense = true;  // the memory has no holes and no overlaps
+  // Dense, and no foreign axes lie between those of the units.
   bool direct = true;
   // The axes of the units that are longer than one (0 = first axis of unit_shape), outermost first.
   std::vector<int64_t> unit_order;
@@ -20,10 +21,7 @@ struct Geometry {
 };
 
 // Strides of axes of size one, and all strides of an empty tensor, have no meaning and are ignored.
-Geometry find_geometry(
-    const std::vector<int64_t>& sizes,
-    const std::vector<int64_t>& strides,
-    int64_t unit_dim,
-    int64_t unit_dims);
+Geometry find_geometry(int64_t dims, const int64_t* sizes, const int64_t* strides, int64_t unit_dim,
+                       int64_t unit_dims);
 
 }  // namespace torchapl

@@ -12,8 +12,8 @@
 namespace torchapl {
 namespace {
 
-// Runs on torch's own threads: this function lives in libtorch, so that no second OpenMP runtime and no
-// OpenMP flag of the compiler is needed.
+// Runs on torch's own threads: this function lives in libtorch, so that no second OpenMP runtime
+// and no OpenMP flag of the compiler is needed.
 template <typename Function>
 void parallel(int64_t tasks, const Function& function) {
   if (tasks == 1) {
@@ -69,7 +69,8 @@ void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, 
   });
 }
 
-// All elements of a strip belong to one unit: it is a matrix of LANES columns, and what is left over.
+// All elements of a strip belong to one unit: it is a matrix of LANES columns, and what is left
+// over.
 template <bool Back, typename E>
 void run_strip(Block<E>& block, int64_t offset, int64_t n) {
   const int64_t whole = n / LANES * LANES;
@@ -140,7 +141,8 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     }
 
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
-      run<Back>(block, r * plan.columns + column, rows, n, plan.columns, ROWS_AT_ONCE * plan.columns);
+      run<Back>(block, r * plan.columns + column, rows, n, plan.columns,
+                ROWS_AT_ONCE * plan.columns);
     };
     for (int64_t r = row; r < last; r += FLUSH_ROWS) {
       visit(r, std::min(FLUSH_ROWS, last - r), width);
@@ -169,63 +171,28 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   if (sums && plan.chunks > 1) add_parts(p, kernels, partial.get(), plan.chunks);
 }
 
-bool goes_by_rows(int64_t units, int64_t inner) {
-  return units == 1 || inner >= SHORTEST_ROW;
-}
+bool goes_by_rows(int64_t units, int64_t inner) { return units == 1 || inner >= SHORTEST_ROW; }
 
 template <typename E, bool Back>
 void by_either(const Problem& p, const Capability& capability) {
-  const Primitives<E>& kernels = primitives<E>(capability);
+  const Primitives<E>& kernels = capability.primitives;
   goes_by_rows(p.units, p.inner) ? by_rows<E, Back>(p, kernels) : by_columns<E, Back>(p, kernels);
 }
 
-template <bool Back>
-void dispatch(const Problem& p, const Capability& capability) {
-  switch (p.storage) {
-    case Storage::float32: return by_either<float, Back>(p, capability);
-    case Storage::float64: return by_either<double, Back>(p, capability);
-    case Storage::bfloat16: return by_either<BFloat16, Back>(p, capability);
-    case Storage::float16: return by_either<Float16, Back>(p, capability);
-  }
-}
-
-// Of few elements a sum has few roundings, and of those eager PyTorch may by chance have none.
-void sum_in_double(const Problem& p) {
-  const auto *x = static_cast<const float*>(p.x), *g = static_cast<const float*>(p.g);
-  const auto *a = static_cast<const float*>(p.a), *b = static_cast<const float*>(p.b);
-  auto *grad_a = static_cast<float*>(p.grad_a), *grad_b = static_cast<float*>(p.grad_b);
-  for (int64_t k = 0; k < p.hinges * p.units; ++k) {
-    double sum_a = 0, sum_b = 0;
-    for (int64_t o = 0; o < p.outer; ++o) {
-      const int64_t first = (o * p.units + k % p.units) * p.inner;
-      for (int64_t i = first; i < first + p.inner; ++i) {
-        const double gate = static_cast<double>(b[k]) - x[i];
-        // gate <= 0 is false for NaN.
-        sum_a += g[i] * (gate <= 0 ? 0.0 : gate);
-        sum_b += gate <= 0 ? 0.0 : g[i];
-      }
-    }
-    if (grad_a != nullptr) grad_a[k] = static_cast<float>(sum_a);
-    if (grad_b != nullptr) grad_b[k] = static_cast<float>(a[k] * sum_b);
-  }
+template <bool Back, typename... E>
+void dispatch(ElementList<E...>, const Problem& p, const Capability& capability) {
+  int storage = 0;
+  ((storage++ == static_cast<int>(p.storage) ? by_either<E, Back>(p, capability) : void()), ...);
 }
 
 }  // namespace
 
 void forward(const Problem& problem, const Capability& capability) {
-  dispatch<false>(problem, capability);
+  dispatch<false>(Elements{}, problem, capability);
 }
 
 void backward(const Problem& problem, const Capability& capability) {
-  const int64_t work = problem.outer * problem.units * problem.inner * problem.hinges;
-  if (problem.storage == Storage::float32 && work <= MOST_IN_DOUBLE) {
-    Problem rest = problem;
-    rest.grad_a = rest.grad_b = nullptr;
-    if (rest.out != nullptr) dispatch<true>(rest, capability);
-    sum_in_double(problem);
-  } else {
-    dispatch<true>(problem, capability);
-  }
+  dispatch<true>(Elements{}, problem, capability);
 }
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {

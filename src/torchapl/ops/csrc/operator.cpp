@@ -1,21 +1,21 @@
 #include "operator.h"
 
-#include <ATen/ops/clone.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
-
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
+#include <stdexcept>
 
 #include "geometry.h"
 #include "kernels.h"
+#include "tensor.h"
 
 namespace torchapl {
 namespace {
 
 std::vector<const Capability*> runnable() {
   std::vector<const Capability*> found = {&baseline};
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TORCHAPL_X86
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
@@ -30,136 +30,275 @@ std::atomic<const Capability*>& current() {
   return chosen;
 }
 
-Storage storage_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return Storage::float32;
-    case at::kDouble: return Storage::float64;
-    case at::kBFloat16: return Storage::bfloat16;
-    case at::kHalf: return Storage::float16;
-    default: TORCH_CHECK_TYPE(false, "torchapl: no CPU kernel for ", type);
+// What torch calls the types of elements, in the order of Storage.
+const std::array<int32_t, 4>& dtypes() {
+  static const std::array<int32_t, 4> codes = {
+      aoti_torch_dtype_float32(), aoti_torch_dtype_float64(), aoti_torch_dtype_bfloat16(),
+      aoti_torch_dtype_float16()};
+  return codes;
+}
+
+int32_t dtype_of(Storage storage) { return dtypes()[static_cast<size_t>(storage)]; }
+
+bool is_double(const Tensor& tensor) { return tensor.dtype() == dtype_of(Storage::float64); }
+
+// As Python writes a tuple.
+std::string shape_of(const Tensor& tensor) {
+  std::string text;
+  const Extents sizes = tensor.sizes();
+  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return '(' + text + (sizes.dims == 1 ? ",)" : ")");
+}
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw std::runtime_error("torchapl: " + reason);
+}
+
+void check_tensor(const char* name, const Tensor& tensor) {
+  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
+  if (std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) == dtypes().end()) {
+    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
   }
 }
 
-Geometry geometry_of(const at::Tensor& tensor, int64_t unit_dim, int64_t unit_dims) {
-  return find_geometry(tensor.sizes().vec(), tensor.strides().vec(), unit_dim, unit_dims);
+// Returns a non-negative unit_dim. Nothing outside the tensors is read or written for arguments
+// that pass.
+int64_t check(const Tensor& input, const Tensor& slope, const Tensor& offset, int64_t unit_dim) {
+  check_tensor("input", input);
+  check_tensor("slope", slope);
+  check_tensor("offset", offset);
+  const Extents sizes = input.sizes(), hinges = slope.sizes();
+  if (!(hinges == offset.sizes()) || slope.dtype() != offset.dtype()) {
+    refuse("slope and offset must agree in shape and dtype, got " + shape_of(slope) + " and " +
+           shape_of(offset));
+  }
+  if (hinges.dims == 0 || hinges[0] == 0) {
+    refuse("slope must have the shape (num_hinges, *unit_shape) with at least one hinge, got " +
+           shape_of(slope));
+  }
+  const int64_t unit_dims = hinges.dims - 1;
+  if (unit_dims == 0) return 0;
+  const int64_t first = unit_dim < 0 ? unit_dim + sizes.dims : unit_dim;
+  if (first < 0 || first > sizes.dims - unit_dims ||
+      !std::equal(hinges.begin() + 1, hinges.end(), sizes.begin() + first)) {
+    refuse("the units of a slope " + shape_of(slope) + " do not fit an input " + shape_of(input) +
+           " at unit_dim=" + std::to_string(unit_dim));
+  }
+  return first;
 }
 
-bool same_layout(const at::Tensor& left, const at::Tensor& right) {
-  for (int64_t d = 0; d < right.dim(); ++d) {
-    if (right.size(d) != 1 && left.stride(d) != right.stride(d)) return false;
+Geometry geometry_of(const Tensor& tensor, int64_t unit_dim, int64_t unit_dims) {
+  return find_geometry(tensor.dim(), tensor.sizes().first, tensor.strides().first, unit_dim,
+                       unit_dims);
+}
+
+bool same_layout(const Tensor& left, const Tensor& right) {
+  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
+  for (int64_t d = 0; d < sizes.dims; ++d) {
+    if (sizes[d] != 1 && one[d] != other[d]) return false;
   }
-  return left.scalar_type() == right.scalar_type();
+  return left.dtype() == right.dtype();
 }
 
 // A tensor of the same values in the layout and precision of `like`.
-at::Tensor laid_out(const at::Tensor& tensor, const at::Tensor& like) {
-  return same_layout(tensor, like) ? tensor : at::empty_like(like).copy_(tensor);
+Tensor laid_out(const Tensor& tensor, const Tensor& like) {
+  if (same_layout(tensor, like)) return tensor.share();
+  Tensor target = empty_like(like);
+  copy(tensor, target);
+  return target;
+}
+
+Tensor unwanted(const Tensor& like) {
+  const int64_t none = 0;
+  return empty_contiguous({&none, 1}, like.dtype());
 }
 
 // The arguments as the kernels take them: dense, of two precisions at most, hinges in memory order.
 struct Arguments {
-  at::Tensor x, a, b;
+  Tensor x, a, b;
   Geometry geometry;
   std::vector<int64_t> to_memory;  // permutation of a parameter; empty where it is the identity
 
-  Arguments(const at::Tensor& input, const at::Tensor& slope, const at::Tensor& offset,
-            int64_t unit_dim) {
+  Arguments(const Tensor& input, const Tensor& slope, const Tensor& offset, int64_t unit_dim)
+      : x(input.share()), a(nullptr), b(nullptr) {
     const int64_t unit_dims = slope.dim() - 1;
-    const bool twice = input.scalar_type() == at::kDouble || slope.scalar_type() == at::kDouble;
-    const auto precision = twice ? at::kDouble : at::kFloat;
-    x = twice ? input.to(at::kDouble) : input;
+    const Storage precision =
+        is_double(input) || is_double(slope) ? Storage::float64 : Storage::float32;
     geometry = geometry_of(x, unit_dim, unit_dims);
     if (!geometry.direct) {
-      x = at::clone(x);
+      x = clone(x);
       geometry = geometry_of(x, unit_dim, unit_dims);
     }
     if (!geometry.direct) {
-      x = x.contiguous();
+      x = copied(x, empty_contiguous(x.sizes(), x.dtype()));
       geometry = geometry_of(x, unit_dim, unit_dims);
+    }
+    if (precision == Storage::float64 && !is_double(x)) {
+      x = copied(x, empty_strided(x.sizes(), x.strides().first, dtype_of(precision)));
     }
     if (geometry.permuted()) {
       // Axes of size one may stand anywhere.
       to_memory.push_back(0);
       for (const int64_t axis : geometry.unit_order) to_memory.push_back(axis + 1);
       for (int64_t axis = 1; axis <= unit_dims; ++axis) {
-        if (slope.size(axis) == 1) to_memory.push_back(axis);
+        if (slope.sizes()[axis] == 1) to_memory.push_back(axis);
       }
     }
     a = parameter(slope, precision);
     b = parameter(offset, precision);
   }
 
-  at::Tensor parameter(const at::Tensor& tensor, at::ScalarType precision) const {
-    return (to_memory.empty() ? tensor : tensor.permute(to_memory)).to(precision).contiguous();
+  static Tensor copied(const Tensor& source, Tensor target) {
+    copy(source, target);
+    return target;
   }
 
-  // The gradient of a parameter, from memory order and the precision of the arithmetic, in the layout of the
-  // parameter: autograd would bring it there, and where map and parameter are both channels-last it is.
-  at::Tensor finished(at::Tensor result, const at::Tensor& like) const {
-    if (!to_memory.empty()) {
-      std::vector<int64_t> back(to_memory.size());
-      for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
-      result = result.permute(back);
-    }
-    const bool fits = like.is_non_overlapping_and_dense() && same_layout(result, like);
-    return fits ? result : at::empty_like(like).copy_(result);
+  Tensor parameter(const Tensor& tensor, Storage precision) const {
+    Tensor ordered = to_memory.empty() ? tensor.share() : permuted(tensor, to_memory);
+    if (ordered.dtype() == dtype_of(precision) && ordered.is_contiguous()) return ordered;
+    return copied(ordered, empty_contiguous(ordered.sizes(), dtype_of(precision)));
+  }
+
+  // The gradient of a parameter, from memory order and the precision of the arithmetic, in the
+  // layout of the parameter: autograd would bring it there, and where map and parameter are both
+  // channels-last it is.
+  Tensor finished(const Tensor& result, const Tensor& like) const {
+    if (to_memory.empty()) return laid_out(result, like);
+    std::vector<int64_t> back(to_memory.size());
+    for (size_t i = 0; i < back.size(); ++i) back[to_memory[i]] = static_cast<int64_t>(i);
+    return laid_out(permuted(result, back), like);
   }
 
   Problem problem() const {
-    return {geometry.outer,     geometry.units,     geometry.inner, a.size(0),
-            storage_of(x.scalar_type()), x.const_data_ptr(), nullptr, nullptr,
-            a.const_data_ptr(), b.const_data_ptr(), nullptr,        nullptr};
+    Problem problem;
+    problem.outer = geometry.outer;
+    problem.units = geometry.units;
+    problem.inner = geometry.inner;
+    problem.hinges = a.sizes()[0];
+    problem.storage = static_cast<Storage>(std::find(dtypes().begin(), dtypes().end(), x.dtype()) -
+                                           dtypes().begin());
+    problem.x = x.data();
+    problem.a = a.data();
+    problem.b = b.data();
+    return problem;
   }
 };
 
-}  // namespace
-
-at::Tensor apl(const at::Tensor& input, const at::Tensor& slope, const at::Tensor& offset,
-               int64_t unit_dim) {
-  at::Tensor output = at::empty_like(input);
+Tensor apl(const Tensor& input, const Tensor& slope, const Tensor& offset, int64_t unit_dim) {
+  unit_dim = check(input, slope, offset, unit_dim);
+  Tensor output = empty_like(input);
   if (output.numel() == 0) return output;
   const Arguments arguments(input, slope, offset, unit_dim);
-  const at::Tensor y = same_layout(output, arguments.x) ? output : at::empty_like(arguments.x);
+  const Tensor y = same_layout(output, arguments.x) ? output.share() : empty_like(arguments.x);
   Problem problem = arguments.problem();
-  problem.out = y.mutable_data_ptr();
+  problem.out = y.mutable_data();
   forward(problem, *current());
-  return y.is_same(output) ? output : output.copy_(y);
+  if (y.data() != output.data()) copy(y, output);
+  return output;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> apl_backward(
-    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& slope,
-    const at::Tensor& offset, int64_t unit_dim, std::array<bool, 3> output_mask) {
-  const auto [wants_x, wants_a, wants_b] = output_mask;
-  const auto unwanted = [](const at::Tensor& like) { return at::empty({0}, like.options()); };
-  at::Tensor dx = wants_x ? at::empty_like(input) : unwanted(input);
+struct Gradients {
+  Tensor x, a, b;
+};
+
+Gradients apl_backward(const Tensor& grad, const Tensor& input, const Tensor& slope,
+                       const Tensor& offset, int64_t unit_dim, const std::vector<bool>& wanted) {
+  unit_dim = check(input, slope, offset, unit_dim);
+  check_tensor("grad", grad);
+  if (!(grad.sizes() == input.sizes())) {
+    refuse("grad must have the shape of input, got " + shape_of(grad) + " and " + shape_of(input));
+  }
+  if (wanted.size() != 3) refuse("output_mask must have 3 entries");
+
+  Gradients gradients = {wanted[0] ? empty_like(input) : unwanted(input), Tensor(nullptr),
+                         Tensor(nullptr)};
   if (input.numel() == 0) {
-    const auto zeros = [&](const at::Tensor& like, bool wanted) {
-      return wanted ? at::zeros_like(like) : unwanted(like);
+    const auto zeros = [](const Tensor& like) {
+      // empty_like has no holes.
+      Tensor result = empty_like(like);
+      const size_t bytes = result.numel() * aoti_torch_dtype_element_size(result.dtype());
+      if (bytes > 0) std::memset(result.mutable_data(), 0, bytes);
+      return result;
     };
-    return {dx, zeros(slope, wants_a), zeros(offset, wants_b)};
+    gradients.a = wanted[1] ? zeros(slope) : unwanted(slope);
+    gradients.b = wanted[2] ? zeros(offset) : unwanted(offset);
+    return gradients;
   }
 
   const Arguments arguments(input, slope, offset, unit_dim);
-  const at::Tensor g = laid_out(grad, arguments.x);
+  const Tensor g = laid_out(grad, arguments.x);
   Problem problem = arguments.problem();
-  problem.g = g.const_data_ptr();
-  at::Tensor out, da, db;
-  if (wants_x) {
-    out = same_layout(dx, arguments.x) ? dx : at::empty_like(arguments.x);
-    problem.out = out.mutable_data_ptr();
+  problem.g = g.data();
+  Tensor dx(nullptr), da(nullptr), db(nullptr);
+  if (wanted[0]) {
+    const bool fits = same_layout(gradients.x, arguments.x);
+    dx = fits ? gradients.x.share() : empty_like(arguments.x);
+    problem.out = dx.mutable_data();
   }
-  if (wants_a) {
-    da = at::empty(arguments.a.sizes(), arguments.a.options());
-    problem.grad_a = da.mutable_data_ptr();
+  if (wanted[1]) {
+    da = empty_contiguous(arguments.a.sizes(), arguments.a.dtype());
+    problem.grad_a = da.mutable_data();
   }
-  if (wants_b) {
-    db = at::empty(arguments.b.sizes(), arguments.b.options());
-    problem.grad_b = db.mutable_data_ptr();
+  if (wanted[2]) {
+    db = empty_contiguous(arguments.b.sizes(), arguments.b.dtype());
+    problem.grad_b = db.mutable_data();
   }
   backward(problem, *current());
-  if (wants_x && !out.is_same(dx)) dx.copy_(out);
-  return {dx, wants_a ? arguments.finished(da, slope) : unwanted(slope),
-          wants_b ? arguments.finished(db, offset) : unwanted(offset)};
+  if (wanted[0] && dx.data() != gradients.x.data()) copy(dx, gradients.x);
+  gradients.a = wanted[1] ? arguments.finished(da, slope) : unwanted(slope);
+  gradients.b = wanted[2] ? arguments.finished(db, offset) : unwanted(offset);
+  return gradients;
+}
+
+// The stack holds references that are ours to give up, and gets references to results.
+Tensor tensor_at(StableIValue* stack, int64_t i) {
+  return Tensor(reinterpret_cast<AtenTensorHandle>(stack[i]));
+}
+
+StableIValue given_away(Tensor tensor) { return reinterpret_cast<StableIValue>(tensor.release()); }
+
+std::vector<bool> bools_at(StableIValue* stack, int64_t i) {
+  const auto list = reinterpret_cast<StableListHandle>(stack[i]);
+  size_t size = 0;
+  bool failed = torch_list_size(list, &size) != 0;
+  std::vector<bool> values(failed ? 0 : size);
+  for (size_t k = 0; k < values.size(); ++k) {
+    StableIValue value = 0;
+    failed = failed || torch_list_get_item(list, k, &value) != 0;
+    values[k] = value != 0;
+  }
+  failed = torch_delete_list(list) != 0 || failed;
+  expect(failed, "read a list");
+  return values;
+}
+
+void boxed_apl(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor input = tensor_at(stack, 0), slope = tensor_at(stack, 1);
+  const Tensor offset = tensor_at(stack, 2);
+  stack[0] = given_away(apl(input, slope, offset, static_cast<int64_t>(stack[3])));
+}
+
+void boxed_apl_backward(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor grad = tensor_at(stack, 0), input = tensor_at(stack, 1);
+  const Tensor slope = tensor_at(stack, 2), offset = tensor_at(stack, 3);
+  const std::vector<bool> mask = bools_at(stack, 5);
+  Gradients gradients =
+      apl_backward(grad, input, slope, offset, static_cast<int64_t>(stack[4]), mask);
+  stack[0] = given_away(std::move(gradients.x));
+  stack[1] = given_away(std::move(gradients.a));
+  stack[2] = given_away(std::move(gradients.b));
+}
+
+}  // namespace
+
+void register_kernels() {
+  // Never deleted: the kernels serve until the process ends.
+  TorchLibraryHandle library = nullptr;
+  expect(aoti_torch_library_init_impl("torchapl", "CPU", "operator.cpp", __LINE__, &library),
+         "open the library of operators");
+  expect(torch_library_impl(library, "apl", boxed_apl, TORCH_VERSION_2_10_0), "take a kernel");
+  expect(torch_library_impl(library, "apl_backward", boxed_apl_backward, TORCH_VERSION_2_10_0),
+         "take a kernel");
 }
 
 std::vector<std::string> capabilities() {
@@ -168,9 +307,7 @@ std::vector<std::string> capabilities() {
   return names;
 }
 
-std::string capability() {
-  return current().load()->name;
-}
+std::string capability() { return current().load()->name; }
 
 void set_capability(const std::string& name) {
   for (const Capability* capability : runnable()) {
@@ -179,7 +316,7 @@ void set_capability(const std::string& name) {
       return;
     }
   }
-  TORCH_CHECK_VALUE(false, "this machine has no instruction set ", name);
+  throw std::invalid_argument("this machine has no instruction set " + name);
 }
 
 }  // namespace torchapl

@@ -8,7 +8,8 @@
 
 namespace torchapl {
 
-// A task has at least about this many elements; torch's own kernels use the same order of magnitude.
+// A task has at least about this many elements; torch's own kernels use the same order of
+// magnitude.
 constexpr int64_t GRAIN = 16384;
 // More tasks than threads even out the load; more partial sums than this cost memory traffic.
 constexpr int64_t MOST_TASKS = 128;
@@ -20,18 +21,18 @@ constexpr int64_t STRIP = 1024;
 constexpr int64_t FLUSH_ROWS = 128;
 // How far ahead of a strip memory is fetched, in elements.
 constexpr int64_t STRIP_AHEAD = 512;
-// Bytes of hinges and sums of a block of columns. The first-level cache also holds its rows of the data and the
-// next ones: with 24 KiB, (4096, 300) and S = 5 took 1.1 ReLUs in place of 0.9. Elements of 16 bits leave room
-// for twice as much, and need it, because very short pieces of rows are slow to fetch.
+// Bytes of hinges and sums of a block of columns. The first-level cache also holds its rows of the
+// data and the next ones: with 24 KiB, (4096, 300) and S = 5 took 1.1 ReLUs in place of 0.9.
+// Elements of 16 bits leave room for twice as much, and need it, because very short pieces of rows
+// are slow to fetch.
 constexpr int64_t L1_BUDGET = 16384;
-// Widest pieces of rows. Those that come from memory want to be long. Those of smaller maps come from a cache,
-// and four of them, fetched ahead, have to fit the first-level one: with pieces as long as the others, (4096, 300)
-// and S = 1 took 1.07 ReLUs in place of 0.82. But a large map with S = 1 then takes 0.98 in place of 0.92.
+// Widest pieces of rows. Those that come from memory want to be long. Those of smaller maps come
+// from a cache, and four of them, fetched ahead, have to fit the first-level one: with pieces as
+// long as the others, (4096, 300) and S = 1 took 1.07 ReLUs in place of 0.82. But a large map with
+// S = 1 then takes 0.98 in place of 0.92.
 constexpr int64_t WIDEST = 1024;
 constexpr int64_t WIDEST_BYTES = 1536;
 constexpr int64_t SMALLER_MAP_BYTES = 32 << 20;
-// Elements times hinges up to which parameter sums are made in double, one by one: some microseconds.
-constexpr int64_t MOST_IN_DOUBLE = 2048;
 // Rows that share what is loaded for a column, and how far ahead memory is fetched.
 constexpr int64_t ROWS_AT_ONCE = 4;
 // Few rows use hinges and sums so rarely that copies of them do not pay.
@@ -84,8 +85,8 @@ struct BlockLimits {
   }
 };
 
-// The memory as a matrix whose columns each belong to one unit. A task is a block of columns, which holds
-// whole units, and a chunk of rows.
+// The memory as a matrix whose columns each belong to one unit. A task is a block of columns, which
+// holds whole units, and a chunk of rows.
 struct ColumnPlan {
   int64_t repeat;   // outer indices side by side in one row of the matrix
   int64_t columns;  // of the matrix

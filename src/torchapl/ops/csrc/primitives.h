@@ -3,36 +3,13 @@
 
 #include <cstdint>
 
+#include "elements.h"
+
 namespace torchapl {
 
-enum class Storage { float32, float64, bfloat16, float16 };
-
-// Elements in memory beside float and double.
-struct BFloat16 {
-  uint16_t bits;
-};
-
-struct Float16 {
-  uint16_t bits;
-};
-
-// The type of the arithmetic on elements E.
-template <typename E>
-struct ArithmeticOf {
-  using type = float;
-};
-
-template <>
-struct ArithmeticOf<double> {
-  using type = double;
-};
-
-template <typename E>
-using Arithmetic = typename ArithmeticOf<E>::type;
-
-// A matrix of elements. Column c has the hinges a[s * pitch + c], b[s * pitch + c]; its sums in sum_a and
-// sum_b have the same layout. These four have room for whole vectors: pitch is a multiple of LANES.
-// No pointer needs to be aligned.
+// A matrix of elements. Column c has the hinges a[s * pitch + c], b[s * pitch + c]; its sums in
+// sum_a and sum_b have the same layout. These four have room for whole vectors: pitch is a multiple
+// of LANES. No pointer needs to be aligned.
 constexpr int64_t LANES = 16;
 
 template <typename E>
@@ -41,7 +18,7 @@ struct Forward {
   const E* x;
   E* y;
   int64_t rows;
-  int64_t n;           // columns
+  int64_t n;       // columns
   int64_t stride;  // from row to row
   int64_t ahead;   // from an element to the one to be fetched meanwhile; may lie outside
   const T* a;
@@ -82,16 +59,21 @@ struct Primitives {
   void (*finish)(const double* totals, const T* scale, T* target, int64_t n);
 };
 
+// The primitives of every type of element, each found by its type.
+template <typename List>
+struct PrimitivesOf;
+
+template <typename... E>
+struct PrimitivesOf<ElementList<E...>> : Primitives<E>... {};
+
 struct Capability {
   const char* name;
-  Primitives<float> float32;
-  Primitives<double> float64;
-  Primitives<BFloat16> bfloat16;
-  Primitives<Float16> float16;
+  PrimitivesOf<Elements> primitives;
 };
 
 extern const Capability baseline;
 #if defined(__x86_64__) && defined(__GNUC__)
+#define TORCHAPL_X86
 extern const Capability avx2;
 extern const Capability avx512;
 #endif

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchapl.paper.data.preprocess import Affine
 
+# Of the paper, on every side.
 PADDING = 4
-_CORNERS = 2 * PADDING + 1
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Draws:
     mirrored: Tensor
 
     @classmethod
-    def sample(cls, count: int, generator: torch.Generator) -> Draws:
+    def sample(cls, count: int, generator: torch.Generator, padding: int = PADDING) -> Draws:
         """Draw for ``count`` images, on the CPU, so that every device sees the same choices."""
-        corner = torch.randint(0, _CORNERS, (2, count), generator=generator)
+        corner = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
         return cls(corner[0], corner[1], torch.rand(count, generator=generator) < 0.5)
 
     def __getitem__(self, rows: slice) -> Draws:
@@ -43,6 +43,7 @@ class Cropper:
         images: ``(N, C, H, W)``. They are kept padded, as they are and mirrored: for CIFAR 480 MB
             of bytes. Mirroring in each batch would take longer than all the rest.
         preprocess: Turns bytes into the network's input; None if the images are that already.
+        padding: Pixels of the border on every side.
 
     Example:
         >>> images = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
@@ -52,12 +53,14 @@ class Cropper:
                   [0., 0.]]]])
     """
 
-    def __init__(self, images: Tensor, preprocess: Affine | None) -> None:
-        self.rows, self.shape = len(images), images.shape[1:]
+    def __init__(self, images: Tensor, preprocess: Affine | None, padding: int = PADDING) -> None:
+        if padding < 1:
+            raise ValueError(f"padding must be at least 1 pixel, got {padding}")
+        self.rows, self.shape, self.padding = len(images), images.shape[1:], padding
         channels, height, width = self.shape
-        size = (2 * self.rows, channels, height + 2 * PADDING, width + 2 * PADDING)
+        size = (2 * self.rows, channels, height + 2 * padding, width + 2 * padding)
         padded = images.new_zeros(size)
-        inside = padded[..., PADDING:-PADDING, PADDING:-PADDING]
+        inside = padded[..., padding:-padding, padding:-padding]
         inside[: self.rows] = images
         inside[self.rows :] = images.flip(-1)
         image, channel, row, _ = padded.stride()
@@ -72,11 +75,11 @@ class Cropper:
         self.shifts = None if preprocess is None else self._shifts(preprocess)
 
     def _shifts(self, preprocess: Affine) -> Tensor:
-        """Return what to add to each of 162 possible crops: minus the shift, 0 in the border."""
+        """Return what to add to each possible crop (162 of them): minus the shift, border 0."""
         _, height, width = self.shape
         shift = preprocess.shift if self.scale is None else preprocess.shift * self.scale
         shift = -shift.expand(self.shape)
-        padded = F.pad(torch.stack([shift, shift.flip(-1)]), (PADDING,) * 4)
+        padded = F.pad(torch.stack([shift, shift.flip(-1)]), (self.padding,) * 4)
         crops = padded.unfold(2, height, 1).unfold(3, width, 1)
         return crops.permute(0, 2, 3, 1, 4, 5).flatten(0, 2)
 
@@ -90,7 +93,8 @@ class Cropper:
         crops = self.runs.index_select(0, starts.view(-1)).view(len(rows), *self.shape)
         if self.shifts is None:
             return crops
-        which = (draws.mirrored * _CORNERS**2 + draws.top * _CORNERS + draws.left).to(device)
+        corners = 2 * self.padding + 1
+        which = (draws.mirrored * corners**2 + draws.top * corners + draws.left).to(device)
         # Converting first is faster than adding bytes to numbers, which is not vectorised.
         output = crops.float()
         if self.scale is not None:

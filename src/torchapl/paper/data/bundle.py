@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import torch
 
-from torchapl.paper.data import cifar
+from torchapl.paper.data import sets
+from torchapl.paper.data.augment import PADDING
 from torchapl.paper.data.batches import Bundle, Slicing
-from torchapl.paper.data.catalogue import EVENT_SETS, IMAGE_SETS
-from torchapl.paper.data.convert import open_store
-from torchapl.paper.data.events import ArrayRows, EventBatches, Rows
+from torchapl.paper.data.catalogue import DATA_SETS
+from torchapl.paper.data.content import EventData, ImageData
+from torchapl.paper.data.events import EventBatches
 from torchapl.paper.data.files import DataError, default_root
 from torchapl.paper.data.images import ImageBatches
-from torchapl.paper.data.layouts import LAYOUTS
 from torchapl.paper.data.preprocess import check_image_preprocessing, mean_image, per_channel
-from torchapl.paper.data.readers import read_table
 from torchapl.paper.data.standardise import check_event_preprocessing, fit
-from torchapl.paper.data.statistics import Statistics
-from torchapl.paper.data.store import Table
-from torchapl.paper.data.toy import toy_events, toy_images
-from torchapl.paper.data.whiten import whitened
+from torchapl.paper.data.whiten import contrast_normalised, whitened
 
-EMBEDDED, TOY_IMAGES, TOY_EVENTS = "atlas-higgs-embedded", "toy-images", "toy-events"
-DATA_SETS = (*IMAGE_SETS, *EVENT_SETS, EMBEDDED, TOY_IMAGES, TOY_EVENTS)
+__all__ = ["open_data", "sets"]
 
 
 def open_data(
@@ -36,12 +30,13 @@ def open_data(
     seed: int,
     preprocessing: str,
     augment: bool = False,
-    validation: int = 0,
+    validation: float = 0,
     limit: int | None = None,
     device: str | torch.device = "cpu",
     rank: int = 0,
     world_size: int = 1,
     channels_last: bool = False,
+    padding: int = PADDING,
 ) -> Bundle:
     """Open a data set for training and evaluation.
 
@@ -52,16 +47,18 @@ def open_data(
         batch_size: Rows of a global batch.
         seed: Fixes the order and the augmentation of every epoch. No split depends on it.
         preprocessing: Images: ``"mean-image"`` (the paper's), ``"standard"`` (per channel),
-            ``"gcn-zca"``. Events: ``"physics"``, ``"standard"``. Always fitted on the training
-            rows that remain.
-        augment: Images only: zero-pad 4 pixels, crop and mirror at random.
-        validation: Training rows to hold out: the last ones of the official training set.
+            ``"gcn"`` (normalised contrast), ``"gcn-zca"`` (whitened too). Events: ``"physics"``,
+            ``"standard"``. Always fitted on the training rows that remain.
+        augment: Images only: zero-pad, crop and mirror at random.
+        validation: Training rows to hold out: the last ones of the official training set. Below 1
+            it is their share of the rows that are there, of at most ``limit``.
         limit: Use only the first so many of the remaining training rows.
         device: Where batches live; images stay there as bytes.
         rank: This process, of
         world_size: processes. Each gets its part of every global batch of every split, all parts
             together are the batch.
         channels_last: Memory format of image batches.
+        padding: Pixels on every side of an image that is cropped at random; the paper's 4.
 
     Example:
         >>> data = open_data("toy-images", batch_size=100, seed=0, preprocessing="mean-image")
@@ -69,8 +66,7 @@ def open_data(
         >>> tuple(images.shape), data.num_classes
         ((100, 3, 32, 32), 10)
     """
-    if name not in DATA_SETS:
-        raise ValueError(f"no data set {name!r}; there are {', '.join(DATA_SETS)}")
+    data = DATA_SETS.get(name)
     request = _Request(
         name,
         default_root() if root is None else Path(root),
@@ -81,13 +77,14 @@ def open_data(
         limit,
         torch.device(device),
     )
-    if name == TOY_IMAGES or name in IMAGE_SETS:
+    content = data.load(request.root)
+    if isinstance(content, ImageData):
         check_image_preprocessing(preprocessing)
-        return _open_images(request, augment, channels_last)
+        return _open_images(content, request, augment, channels_last, padding)
     if augment:
         raise ValueError(f"augment is for images, {name!r} holds events")
     check_event_preprocessing(preprocessing)
-    return _open_events(request)
+    return _open_events(content, request)
 
 
 @dataclass(frozen=True)
@@ -99,33 +96,37 @@ class _Request:
     slicing: Slicing
     seed: int
     preprocessing: str
-    validation: int
+    validation: float
     limit: int | None
     device: torch.device
 
 
-def training_rows(available: int, validation: int, limit: int | None) -> int:
-    """Return how many rows are trained on; the last ``validation`` of those available are not.
+def split_rows(available: int, validation: float, limit: int | None) -> tuple[int, int]:
+    """Return how many rows are trained on and how many, the last of those available, held out.
 
     Example:
-        >>> training_rows(50_000, 5_000, None), training_rows(50_000, 5_000, 100)
-        (45000, 100)
+        >>> split_rows(50_000, 5_000, None), split_rows(50_000, 0.1, 100)
+        ((45000, 5000), (100, 10))
     """
+    if 0 < validation < 1:
+        rows = available if limit is None else min(limit, available)
+        validation = max(1, int(rows * validation))
     if not 0 <= validation < available:
         raise ValueError(f"validation must lie in 0..{available - 1}, got {validation}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
-    rest = available - validation
-    return rest if limit is None else min(limit, rest)
+    rest = available - int(validation)
+    return (rest if limit is None else min(limit, rest)), int(validation)
 
 
-def _open_images(request: _Request, augment: bool, channels_last: bool) -> Bundle:
-    name, slicing = request.name, request.slicing
-    data = _toy_image_data() if name == TOY_IMAGES else cifar.load(name, request.root)
+def _open_images(
+    data: ImageData, request: _Request, augment: bool, channels_last: bool, padding: int
+) -> Bundle:
+    slicing = request.slicing
     available = len(data.train.images)
-    rows = training_rows(available, request.validation, request.limit)
+    rows, validation = split_rows(available, request.validation, request.limit)
     slicing.check_training(rows)
-    held_out = slice(available - request.validation, available)
+    held_out = slice(available - validation, available)
     splits = [
         (data.train.images[:rows], data.train.labels[:rows]),
         (data.train.images[held_out], data.train.labels[held_out]),
@@ -133,9 +134,11 @@ def _open_images(request: _Request, augment: bool, channels_last: bool) -> Bundl
     ]
     fitted = None
     if request.preprocessing == "gcn-zca":
-        cache = None if name == TOY_IMAGES else request.root
+        cache = None if data.checksum is None else request.root
         tensors = whitened([images for images, _ in splits], f"{data.checksum}-{rows}", cache)
         splits = [(images, labels) for images, (_, labels) in zip(tensors, splits, strict=True)]
+    elif request.preprocessing == "gcn":
+        splits = [(contrast_normalised(images), labels) for images, labels in splits]
     else:
         fit_affine = mean_image if request.preprocessing == "mean-image" else per_channel
         fitted = fit_affine(splits[0][0]).to(request.device)
@@ -148,61 +151,41 @@ def _open_images(request: _Request, augment: bool, channels_last: bool) -> Bundl
             seed=request.seed if number == 0 else None,
             augment=augment and number == 0,
             channels_last=channels_last,
+            padding=padding,
         )
         for number, (images, labels) in enumerate(splits)
     )
     shape = tuple(data.train.images.shape[1:])
-    return Bundle(train, held if request.validation else None, test, shape, data.classes)
+    return Bundle(train, held if validation else None, test, shape, data.classes)
 
 
-def _toy_image_data() -> cifar.ImageData:
-    train, test = (cifar.Images(*toy_images(rows, seed=rows)) for rows in (2000, 500))
-    return cifar.ImageData(train, test, 10, "toy-images")
-
-
-def _open_events(request: _Request) -> Bundle:
-    name, validation = request.name, request.validation
-    layout = LAYOUTS[EVENT_SETS[name].layout if name in EVENT_SETS else "atlas-higgs-2014"]
-    source: Rows
-    if name in EVENT_SETS:
-        store = open_store(name, request.root)
-        source, features, columns = store, store.features, len(store.columns)
-        available, test = layout.split(store.rows)
-        rows = training_rows(available, validation, request.limit)
-        statistics = store.statistics(0, rows)
-    else:
-        table, features = _memory_table(name)
-        source, columns = ArrayRows(table), table.shape[1]
-        available, test = layout.split(len(table))
-        rows = training_rows(available, validation, request.limit)
-        statistics = Statistics.of(table[:rows])
+def _open_events(data: EventData, request: _Request) -> Bundle:
+    available, features = data.training_rows, data.features
+    rows, validation = split_rows(available, request.validation, request.limit)
+    statistics = data.source.statistics(0, rows)
     request.slicing.check_training(rows)
-    if (statistics.minimum[len(features)], statistics.maximum[len(features)]) != (0.0, 1.0):
+    label = len(features)
+    if data.classes == 1 and (statistics.minimum[label], statistics.maximum[label]) != (0, 1):
         raise DataError(
-            f"the first {rows} rows of {name} are of one class only; they must be mixed"
+            f"the first {rows} rows of {request.name} are of one class only; they must be mixed"
         )
-    standardiser = fit(
-        statistics, features, request.preprocessing, missing=layout.missing is not None
-    )
+    standardiser = fit(statistics, features, request.preprocessing, missing=data.missing)
     train, held, tested = (
         EventBatches(
-            source, columns, first, number, request.slicing, standardiser, order, request.device
+            data.source,
+            data.columns,
+            first,
+            number,
+            request.slicing,
+            standardiser,
+            order,
+            request.device,
+            classes=data.classes,
         )
         for first, number, order in (
             (0, rows, request.seed),
             (available - validation, validation, None),
-            (available, test, None),
+            (available, data.test_rows, None),
         )
     )
-    return Bundle(train, held if validation else None, tested, (len(features),), 1)
-
-
-def _memory_table(name: str) -> tuple[Table, tuple[str, ...]]:
-    """Return the table and the feature names of a set that needs no files."""
-    if name == TOY_EVENTS:
-        table = toy_events(4000)
-        return table, tuple(f"feature_{number}" for number in range(table.shape[1] - 1))
-    layout = LAYOUTS["atlas-higgs-2014"]
-    embedded = resources.files("torchapl.paper.data") / "embedded" / "atlas-higgs-2014.parquet"
-    with resources.as_file(embedded) as path:
-        return read_table(path, layout), layout.features
+    return Bundle(train, held if validation else None, tested, (len(features),), data.classes)

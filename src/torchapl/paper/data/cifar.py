@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from torchapl.paper.data.catalogue import IMAGE_SETS, DataFile, ImageForm, ImageSet
+from torchapl.paper.data.catalogue import DataFile, ImageForm, ImageSet, image_files
+from torchapl.paper.data.content import ImageData, Images
 from torchapl.paper.data.files import DataError
 from torchapl.paper.data.unpickle import read_pickled
 
 _PIXELS = 3 * 32 * 32
-
-
-@dataclass(frozen=True)
-class Images:
-    """Images as bytes ``(N, 3, 32, 32)`` and their classes as int64."""
-
-    images: Tensor
-    labels: Tensor
-
-
-@dataclass(frozen=True)
-class ImageData:
-    """A whole image set; ``checksum`` changes whenever a byte of the training images does."""
-
-    train: Images
-    test: Images
-    classes: int
-    checksum: str
 
 
 def load(name: str, root: Path) -> ImageData:
@@ -47,7 +28,7 @@ def load(name: str, root: Path) -> ImageData:
         DataError: There is no such folder (the message says what to put where), or a file is
             damaged.
     """
-    return load_set(IMAGE_SETS[name], name, root)
+    return load_set(image_files(name), name, root)
 
 
 def load_set(images: ImageSet, name: str, root: Path) -> ImageData:

@@ -1,12 +1,12 @@
-"""Batches of events from a store of any size: block shuffle, read-ahead, constant memory.
+"""Batches of events from a table of any size: block shuffle, read-ahead, constant memory.
 
-An epoch visits the blocks of ``block_rows`` neighbouring rows in random order, gathers
-``window_blocks`` of them into a window, and shuffles the rows of the window. The guarantee: every
-row comes exactly once an epoch; each window is a uniformly random set of blocks; within a window
-every order of its rows is equally likely. Rows of one block never stand further apart than a
-window, and that is the only difference from a full shuffle, which a table of at most one window
-(1,048,576 rows by default) gets. In a table sorted by class, the worst case, the signal share of a
-window deviates from that of the table by about ``0.5 / sqrt(window_blocks)``, 2 % by default.
+An epoch visits the blocks of neighbouring rows (a shard of a store, 2,048 rows of an array) in
+random order, gathers them into windows of about a million rows, and shuffles the rows of each
+window. The guarantee: every row comes exactly once an epoch; each window is a uniformly random set
+of blocks; within a window every order of its rows is equally likely. Rows of one block never stand
+further apart than a window, and that is the only difference from a full shuffle, which a table of
+at most one window gets. In a table sorted by class, the worst case, the signal share of a window
+deviates from that of the table by about ``0.5 / sqrt(blocks)``: 7 % for 50 shards.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from torchapl.paper.data.batches import Slicing, check_start, generator
+from torchapl.paper.data.shards import Table
 from torchapl.paper.data.standardise import Standardiser
-from torchapl.paper.data.store import Table
+from torchapl.paper.data.statistics import Statistics
 
 # Rows shuffled and standardised at a time: 8,192 x 26 float32 stay in the L2 cache.
 _PIECE = 8192
@@ -34,8 +35,14 @@ Rowset = tuple[Tensor, Tensor]
 class Rows(Protocol):
     """A table that can be read by row range: an event store, or an array in memory."""
 
+    def blocks(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return first row and length of the blocks in which the rows are best read."""
+
     def read(self, start: int, out: Table) -> None:
         """Fill ``out`` with the rows from ``start`` on."""
+
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        """Return the statistics of some rows' columns."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,19 @@ class ArrayRows:
     """An array in memory, read like a store."""
 
     table: Table
+    block_rows: int = 2048
+
+    def blocks(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return [
+            (first, min(self.block_rows, stop - first))
+            for first in range(start, stop, self.block_rows)
+        ]
 
     def read(self, start: int, out: Table) -> None:
         out[:] = self.table[start : start + len(out)]
+
+    def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
+        return Statistics.of(self.table[start:stop])
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,7 @@ class EventBatches:
         block_rows: Rows that are read together.
         window_blocks: Blocks that are shuffled together. Three windows of them are in memory: one
             in use, one being built, and what it is built from.
+        classes: More than one makes labels whole numbers.
 
     Example:
         >>> table = np.stack([np.arange(5), np.arange(5) % 2], 1).astype(np.float32)
@@ -91,8 +109,8 @@ class EventBatches:
     standardiser: Standardiser
     seed: int | None = None
     device: torch.device | str = "cpu"
-    block_rows: int = 2048
-    window_blocks: int = 512
+    window_rows: int = 1 << 20
+    classes: int = 1
 
     def __len__(self) -> int:
         return self.slicing.steps(self.rows)
@@ -114,6 +132,7 @@ class EventBatches:
                 features, labels = (
                     part.to(self.device) for part in _joined(kept, content, low, high)
                 )
+                labels = labels if self.classes == 1 else labels.long()
                 cuts = [
                     place - group * size
                     for number in range(group, last)
@@ -128,19 +147,19 @@ class EventBatches:
 
     def _windows(self, epoch: int) -> list[Window]:
         """Deal the blocks of the split to windows."""
-        number = -(-self.rows // self.block_rows)
-        order = torch.arange(number)
+        blocks = self.source.blocks(self.start, self.start + self.rows)
+        order = torch.arange(len(blocks))
         if self.seed is not None:
-            order = torch.randperm(number, generator=generator(self.seed, epoch, "blocks"))
-        windows, first = [], 0
-        for dealt in torch.split(order, self.window_blocks):
-            offsets = [int(block) * self.block_rows for block in dealt]
-            blocks = [
-                (self.start + offset, min(self.block_rows, self.rows - offset))
-                for offset in offsets
-            ]
-            windows.append(Window(blocks, first, sum(length for _, length in blocks)))
-            first += windows[-1].rows
+            order = torch.randperm(len(blocks), generator=generator(self.seed, epoch, "blocks"))
+        windows: list[Window] = []
+        dealt: list[tuple[int, int]] = []
+        first = rows = 0
+        for place, number in enumerate(order.tolist(), start=1):
+            dealt.append(blocks[number])
+            rows += blocks[number][1]
+            if rows >= self.window_rows or place == len(blocks):
+                windows.append(Window(dealt, first, rows))
+                first, rows, dealt = first + rows, 0, []
         return windows
 
     def _read_ahead(self, windows: list[Window], epoch: int) -> Iterator[tuple[Window, Rowset]]:

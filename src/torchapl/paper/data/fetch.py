@@ -54,6 +54,8 @@ def download(item: Download, folder: Path, report: Report | None = None) -> Path
             check_file(target, item)
             return target
         partial = folder / f"{item.name}.part"
+        if partial.exists() and not partial.is_file():
+            raise DataError(f"{partial} should be a file: the part of a download; move it away")
         _fill(partial, item, target, report)
         try:
             check_file(partial, item)
@@ -131,11 +133,17 @@ def _attempt(partial: Path, item: Download, report: Report | None) -> None:
             if response.status == 206:
                 raise ConnectionError(f"asked for bytes from {have} on, got {ranges or 'others'}")
             have = 0  # the server ignores ranges: begin again
+        expected = item.size
         length = response.headers.get("Content-Length")
-        expected = have + int(length) if length else item.size
+        if length is not None:
+            if not length.isdecimal():
+                raise ConnectionError(f"the server announced {length!r} bytes")
+            expected = have + int(length)
+            _refuse_longer(expected, item, partial)
         with partial.open("r+b" if have else "wb", buffering=0) as file:
             file.seek(have)
             while piece := response.read(_CHUNK):
+                _refuse_longer(have + len(piece), item, partial)
                 # Only writing is explained: what reading raises is the network's, and tried again.
                 with explaining(partial):
                     _write_all(file.fileno(), memoryview(piece))
@@ -145,6 +153,16 @@ def _attempt(partial: Path, item: Download, report: Report | None) -> None:
             os.fsync(file.fileno())
     if expected is not None and have < expected:
         raise ConnectionError(f"the connection broke after {have} of {expected} bytes")
+
+
+def _refuse_longer(size: int, item: Download, partial: Path) -> None:
+    """Stop at the published size: what is longer is another file, and its part no use."""
+    if item.size is not None and size > item.size:
+        partial.unlink(missing_ok=True)
+        raise DataError(
+            f"{item.url} is larger than the {item.size} bytes that were published: it is another "
+            "file, and was not taken. Get the published one elsewhere"
+        )
 
 
 def _write_all(file: int, data: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Checksums, locks, and folders that can be used; see also :mod:`torchapl.paper.atomic`."""
+"""Checksums, locks, and folders that can be used; see also :mod:`torchapl.runs.atomic`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchapl.paper.data.augment import Cropper, Draws
+from torchapl.paper.data.augment import PADDING, Cropper, Draws
 from torchapl.paper.data.batches import Slicing, check_start, generator
 from torchapl.paper.data.preprocess import Affine
 
@@ -26,6 +26,7 @@ class ImageBatches:
         seed: Shuffles and augments by it; None keeps the order, for evaluation.
         augment: Crop and mirror at random.
         channels_last: Memory format of the batches.
+        padding: Pixels around an image that is cropped at random.
 
     Example:
         >>> images = torch.arange(5, dtype=torch.uint8).view(5, 1, 1, 1)
@@ -42,13 +43,14 @@ class ImageBatches:
     seed: int | None = None
     augment: bool = False
     channels_last: bool = False
+    padding: int = PADDING
 
     def __len__(self) -> int:
         return self.slicing.steps(len(self.images))
 
     @cached_property
     def _cropper(self) -> Cropper:
-        return Cropper(self.images, self.preprocess)
+        return Cropper(self.images, self.preprocess, self.padding)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         check_start(start, len(self))
@@ -60,7 +62,8 @@ class ImageBatches:
             if self.augment:
                 # For the whole epoch at once: a batch's choices depend neither on `start` nor on
                 # the rank.
-                draws = Draws.sample(rows, generator(self.seed, epoch, "augment"))
+                chosen = generator(self.seed, epoch, "augment")
+                draws = Draws.sample(rows, chosen, self.padding)
         for step in range(start, len(self)):
             here = slice(*self.slicing.bounds(rows, step))
             images = self._images(here, order, draws)

@@ -8,27 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from torchapl.paper.data import cifar, fetch
-from torchapl.paper.data.bundle import DATA_SETS, EMBEDDED, TOY_EVENTS, TOY_IMAGES
-from torchapl.paper.data.catalogue import EVENT_SETS, IMAGE_SETS, ImageForm
+from torchapl.paper.data.catalogue import DATA_SETS, EventSet, ImageForm, ImageSet, image_files
 from torchapl.paper.data.convert import find_file, make_store, open_store
 from torchapl.paper.data.files import DataError, check_writable, digest, make_folder
-from torchapl.paper.data.layouts import LAYOUTS
-from torchapl.paper.data.store import HEAD, EventStore, store_folder
+from torchapl.paper.data.layouts import Layout
+from torchapl.paper.data.sets import atlas
+from torchapl.paper.data.store import INDEX, EventStore, is_whole, store_folder
 
 # Called with a task, and how much of how much of it is done.
 Report = Callable[[str, float, float | None], None]
-_EMBEDDED_SHA256 = "f5379713186017b5b29279eb415fd88a204de9d44d3a975f6624d8b7b780ae39"
-_NO_FILES = {
-    EMBEDDED: "22,889 events of atlas-higgs-2014 that ship with the package (CC0)",
-    TOY_IMAGES: "synthetic images in 10 classes, made in memory, for tests",
-    TOY_EVENTS: "synthetic events with 25 features, made in memory, for tests",
-}
-
-
-def check_name(name: str) -> None:
-    """Refuse an unknown set."""
-    if name not in DATA_SETS:
-        raise ValueError(f"no data set {name!r}; there are {', '.join(DATA_SETS)}")
 
 
 def fetch_set(
@@ -50,18 +38,18 @@ def fetch_set(
             CSV.gz, Parquet, HDF5 or NPY.
         report: Called as things progress.
     """
-    check_name(name)
-    if name in _NO_FILES:
+    files = DATA_SETS.get(name).files
+    if files is None:
         raise ValueError(f"{name} needs no files, there is nothing to fetch")
     make_folder(root)
-    if name in IMAGE_SETS:
+    if isinstance(files, ImageSet):
         return _fetch_images(name, root, form, file, report)
     folder = store_folder(root, name)
-    if (folder / HEAD).exists():
+    if is_whole(folder):
         if file is not None:
             _check_source(EventStore(folder), file)
         return folder
-    item = EVENT_SETS[name].download
+    item = files.download
     path = file or find_file(name, root)
     if path is None:
         if item is None:
@@ -86,7 +74,7 @@ def _check_source(store: EventStore, file: Path) -> None:
 
 def _form_at_hand(name: str, root: Path, file: Path | None) -> ImageForm:
     """Return the form of the archive that was given, or of what is in the folder, else binary."""
-    known = IMAGE_SETS[name].forms
+    known = image_files(name).forms
     if file is not None:
         size = file.stat().st_size if file.is_file() else None
         return next((form for form in known if form.archive.size == size), known[0])
@@ -99,7 +87,7 @@ def _form_at_hand(name: str, root: Path, file: Path | None) -> ImageForm:
 def _fetch_images(
     name: str, root: Path, form: str | None, file: Path | None, report: Report
 ) -> Path:
-    forms = {known.kind: known for known in IMAGE_SETS[name].forms}
+    forms = {known.kind: known for known in image_files(name).forms}
     if form is not None and form not in forms:
         raise ValueError(f"form must be one of {', '.join(forms)}; got {form!r}")
     chosen = _form_at_hand(name, root, file) if form is None else forms[form]
@@ -128,17 +116,16 @@ def verify_images(form: ImageForm, root: Path) -> Path:
 
 def verify_set(name: str, root: Path, report: Report = lambda task, done, total: None) -> str:
     """Check every byte of a set; return what was checked, or raise :class:`DataError`."""
-    check_name(name)
-    if name == EMBEDDED:
-        embedded = resources.files("torchapl.paper.data") / "embedded/atlas-higgs-2014.parquet"
-        with resources.as_file(embedded) as path:
-            if digest(path, "sha256") != _EMBEDDED_SHA256:
+    files = DATA_SETS.get(name).files
+    if name == "atlas-higgs-embedded":
+        with resources.as_file(atlas.EMBEDDED_FILE) as path:
+            if digest(path, "sha256") != atlas.EMBEDDED_SHA256:
                 raise DataError(f"{path} is damaged: install the package again")
         return "embedded file"
-    if name in _NO_FILES:
+    if files is None:
         return "made in memory, nothing to check"
-    if name in IMAGE_SETS:
-        return str(verify_images(cifar.find_form(IMAGE_SETS[name], name, root), root))
+    if isinstance(files, ImageSet):
+        return str(verify_images(cifar.find_form(files, name, root), root))
     where = present(name, root)
     if where is not None and where.is_file():
         raise DataError(
@@ -146,12 +133,12 @@ def verify_set(name: str, root: Path, report: Report = lambda task, done, total:
             f"run `torchapl data fetch {name} --root {root}` first"
         )
     store = open_store(name, root)
-    total, done = store.rows * store.row_bytes, 0
+    done = 0
 
-    def advance(count: int) -> None:
+    def advance(rows: int) -> None:
         nonlocal done
-        done += count
-        report(name, done, total)
+        done += rows
+        report(name, done, store.rows)
 
     store.verify(advance)
     return str(store.folder)
@@ -159,44 +146,43 @@ def verify_set(name: str, root: Path, report: Report = lambda task, done, total:
 
 def present(name: str, root: Path) -> Path | None:
     """Return where a set is below the root, if it is there."""
-    if name in IMAGE_SETS:
-        folders = [root / form.folder for form in IMAGE_SETS[name].forms]
+    files = DATA_SETS.get(name).files
+    if isinstance(files, ImageSet):
+        folders = [root / form.folder for form in files.forms]
         return next((folder for folder in folders if folder.is_dir()), None)
-    if name in EVENT_SETS:
+    if isinstance(files, EventSet):
         folder = store_folder(root, name)
-        return folder if (folder / HEAD).exists() else find_file(name, root)
+        return folder if (folder / INDEX).exists() else find_file(name, root)
     return None
 
 
 def describe(name: str, root: Path) -> dict[str, Any]:
     """Return what is known of a set, as plain JSON: source, size, whether it is here, columns."""
-    check_name(name)
-    if name in _NO_FILES:
-        return {"name": name, "about": _NO_FILES[name], "here": "always"}
+    known = DATA_SETS.get(name)
+    if known.files is None:
+        return {"name": name, "about": known.about, "here": "always"}
     where = present(name, root)
-    known = IMAGE_SETS.get(name) or EVENT_SETS[name]
     record: dict[str, Any] = {
         "name": name,
         "about": known.about,
         "here": str(where) if where else None,
         "citation": known.citation,
     }
-    if name in IMAGE_SETS:
-        items = [form.archive for form in IMAGE_SETS[name].forms]
+    if isinstance(known.files, ImageSet):
+        items = [form.archive for form in known.files.forms]
     else:
-        item = EVENT_SETS[name].download
-        items = [item] if item else []
+        items = [known.files.download] if known.files.download else []
     record["files"] = [
         {"url": item.url, "bytes": item.size, "checksum": item.checksum} for item in items
     ]
-    if name in EVENT_SETS and where is not None and where.is_dir():
-        record["store"] = _describe_store(EventStore(where), name)
+    if isinstance(known.files, EventSet) and where is not None and where.is_dir():
+        record["store"] = _describe_store(EventStore(where), known.files.layout)
     return record
 
 
-def _describe_store(store: EventStore, name: str) -> dict[str, Any]:
+def _describe_store(store: EventStore, layout: Layout) -> dict[str, Any]:
     statistics = store.statistics()
-    train, test = LAYOUTS[EVENT_SETS[name].layout].split(store.rows)
+    train, test = layout.split(store.rows)
     return {
         "rows": store.rows,
         "training_rows": train,

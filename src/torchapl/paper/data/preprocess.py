@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-ImagePreprocessing = Literal["mean-image", "standard", "gcn-zca"]
+ImagePreprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca"]
 # Chunks of this many images bound the float32 copies: 4096 CIFAR images are 50 MB.
 _CHUNK = 4096
 
@@ -30,7 +30,7 @@ class Affine:
 
 
 def check_image_preprocessing(name: str) -> None:
-    """Refuse a name that is none of the three."""
+    """Refuse a name that is none of them."""
     if name not in get_args(ImagePreprocessing):
         fitting = ", ".join(get_args(ImagePreprocessing))
         raise ValueError(f"preprocessing of images must be one of {fitting}; got {name!r}")

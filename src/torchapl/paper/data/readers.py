@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,8 @@ import numpy.typing as npt
 
 from torchapl.paper.data.files import DataError
 from torchapl.paper.data.layouts import Layout, choose_columns
-from torchapl.paper.data.store import Table
+from torchapl.paper.data.shards import SHARD_ROWS, Table
 from torchapl.paper.data.text import Chunks, Columns, arrow_columns, read_csv
-
-# Rows that are read at a time; a block of the store. 65,536 x 26 float32 are 6.8 MB.
-BLOCK_ROWS = 65_536
 
 
 def read_table(path: Path, layout: Layout) -> Table:
@@ -26,7 +24,7 @@ def read_table(path: Path, layout: Layout) -> Table:
 
 
 def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Table, float]]:
-    """Yield blocks of ``BLOCK_ROWS`` rows (the last is smaller), and the share of the file read.
+    """Yield blocks of ``SHARD_ROWS`` rows (the last is smaller), and the share of the file read.
 
     Args:
         path: The file; its suffix tells the format (.csv, .csv.gz, .parquet, .h5, .hdf5, .npy).
@@ -42,10 +40,10 @@ def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Tab
     for table, share in _guarded(path, reader, layout, skip):
         buffer.append(table)
         held += len(table)
-        while held >= BLOCK_ROWS:
+        while held >= SHARD_ROWS:
             joined = np.concatenate(buffer)
-            yield joined[:BLOCK_ROWS], share
-            buffer, held = [joined[BLOCK_ROWS:]], held - BLOCK_ROWS
+            yield joined[:SHARD_ROWS], share
+            buffer, held = [joined[SHARD_ROWS:]], held - SHARD_ROWS
     if held:
         yield np.concatenate(buffer), share
 
@@ -81,7 +79,7 @@ def _explaining(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+    except (pa.ArrowException, zlib.error, OSError, EOFError, ValueError) as error:
         raise DataError(f"{path} is damaged or not what its name says: {error}") from error
 
 
@@ -147,7 +145,7 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
                 skip, row = skip - rows, row + rows
             else:
                 groups.append(group)
-        for batch in file.iter_batches(BLOCK_ROWS, row_groups=groups, columns=wanted):
+        for batch in file.iter_batches(SHARD_ROWS, row_groups=groups, columns=wanted):
             row += batch.num_rows
             left = min(skip, batch.num_rows)
             skip -= left
@@ -233,8 +231,8 @@ def _slices(columns: Mapping[str, Any], skip: int) -> Chunks:
     if len(rows) != 1:
         raise DataError(f"columns differ in length: {sorted(rows)}")
     number = rows.pop()
-    for first in range(skip, number, BLOCK_ROWS):
-        last = min(first + BLOCK_ROWS, number)
+    for first in range(skip, number, SHARD_ROWS):
+        last = min(first + SHARD_ROWS, number)
         yield {name: column[first:last] for name, column in columns.items()}, last / number
 
 

@@ -1,31 +1,30 @@
-"""Event tables of any size on disk: one float32 matrix, read by row range, and its writer.
+"""Event tables of any size on disk: a folder of Parquet shards and an index.
 
-A store is a folder: ``events.f32`` (little-endian rows, features first, then the label, then extra
-columns such as weights), ``blocks.jsonl`` (per block of rows: SHA-256 and column statistics) and
-``store.json`` (columns, row count, source, and the SHA-256 of ``blocks.jsonl``, so that one number
-vouches for everything). It is written as ``NAME.partial`` and renamed when complete, so a folder
-with the final name is never half-written.
+``index.json`` holds the names of the columns, the source, and of each shard its name, which carries
+its checksum, its number of rows and its column statistics; and a checksum of itself, so that one
+number vouches for everything. It is written last: a folder without it is not a store.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from torchapl.paper.data.files import DataError
+from torchapl.paper.data.shards import Plan, Table, read_shard, shard_digest
 from torchapl.paper.data.statistics import Statistics, total
+from torchapl.runs.atomic import write_atomic
 
-EVENTS, BLOCKS, HEAD = "events.f32", "blocks.jsonl", "store.json"
-FORMAT = 1
-Table = npt.NDArray[np.float32]
+INDEX = "index.json"
+FORMAT = 2
 
 
 def store_folder(root: Path, name: str) -> Path:
@@ -38,8 +37,25 @@ def store_folder(root: Path, name: str) -> Path:
     return root / f"{name}.events"
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A shard in the index: file, place of its rows in the table, and their statistics."""
+
+    path: Path
+    first: int
+    statistics: Statistics
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.statistics.rows
+
+
 class EventStore:
     """A finished store, opened for reading; safe to share between threads and processes.
+
+    A shard is compared with its checksum when it is first read, so that damage never passes
+    unnoticed.
 
     Args:
         folder: The store. A missing or damaged one raises :class:`DataError`.
@@ -48,7 +64,7 @@ class EventStore:
         >>> import tempfile
         >>> from torchapl.paper.data.writer import EventStoreWriter
         >>> folder = Path(tempfile.mkdtemp()) / "tiny.events"
-        >>> with EventStoreWriter(folder, ["mass", "label"]) as writer:
+        >>> with EventStoreWriter(folder, Plan(("mass", "label"))) as writer:
         ...     writer.append(np.array([[91.2, 0], [125.1, 1]], dtype=np.float32))
         ...     store = writer.finish()
         >>> len(store), store.features, store.label
@@ -57,18 +73,24 @@ class EventStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        head = self._read_head()
-        self.columns: tuple[str, ...] = tuple(head["columns"])
-        self.label: int = self.columns.index(head["label"])
+        index = _read_index(folder)
+        self.columns: tuple[str, ...] = tuple(index["columns"])
+        self.label: int = self.columns.index(index["label"])
         self.features = self.columns[: self.label]
-        self.rows: int = head["rows"]
-        self.checksum: str = head["blocks_sha256"]
-        self.source: dict[str, Any] = head["source"]
-        expected = self.rows * self.row_bytes
-        found = self._events.stat().st_size if self._events.exists() else 0
-        if found != expected:
+        self.source: dict[str, Any] = index["source"]
+        self.checksum: str = index["sha256"]
+        statistics = [Statistics.from_json(record) for record in index["shards"]]
+        firsts = [0, *accumulate(part.rows for part in statistics)]
+        self.rows = firsts.pop()
+        self.shards = tuple(
+            Shard(folder / record["name"], first, part)
+            for record, first, part in zip(index["shards"], firsts, statistics, strict=True)
+        )
+        self._firsts = firsts
+        self._checked: set[int] = set()
+        for path in missing_shards(folder, index):
             raise DataError(
-                f"{self._events} has {found} bytes, {expected} expected: make the store anew"
+                f"{path} is missing; run the command that made this set again, which makes it anew"
             )
 
     def __len__(self) -> int:
@@ -76,105 +98,128 @@ class EventStore:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Bytes of the values of one row."""
         return 4 * len(self.columns)
 
-    @property
-    def _events(self) -> Path:
-        return self.folder / EVENTS
-
-    def _read_head(self) -> dict[str, Any]:
-        path = self.folder / HEAD
-        try:
-            head: dict[str, Any] = json.loads(path.read_bytes())
-            if head["format"] != FORMAT:
-                raise DataError(f"{path} has format {head['format']}, this version reads {FORMAT}")
-            head["columns"].index(head["label"])
-            return head
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{self.folder} is not an event store: it has no {HEAD}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{path} is damaged ({error}): make the store anew") from error
-
-    @cached_property
-    def _blocks(self) -> list[tuple[str, Statistics]]:
-        path = self.folder / BLOCKS
-        text = path.read_bytes() if path.exists() else b""
-        if hashlib.sha256(text).hexdigest() != self.checksum:
-            raise DataError(f"{path} does not match its checksum in {HEAD}: make the store anew")
-        records = [json.loads(line) for line in text.splitlines()]
-        return [(record["sha256"], Statistics.from_json(record)) for record in records]
-
-    @cached_property
-    def map(self) -> Table:
-        """The whole table as a read-only memory map of shape ``(rows, columns)``."""
-        shape = (self.rows, len(self.columns))
-        if not self.rows:
-            return np.empty(shape, dtype=np.float32)
-        return np.memmap(self._events, dtype="<f4", mode="r", shape=shape)
-
-    @cached_property
-    def _file(self) -> int:
-        return os.open(self._events, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        if "_file" in self.__dict__:
-            os.close(self._file)
-
-    def __getstate__(self) -> dict[str, object]:
-        # Maps and file descriptors do not travel to other processes: each opens its own.
-        return {key: value for key, value in self.__dict__.items() if key not in ("map", "_file")}
+    def blocks(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return first row and length of the pieces that are read at once: shards, cut to fit."""
+        pieces = [(max(s.first, start), min(s.first + s.rows, stop)) for s in self.shards]
+        return [(low, high - low) for low, high in pieces if low < high]
 
     def read(self, start: int, out: Table) -> None:
-        """Fill ``out``, C-contiguous ``(n, columns)``, with the rows from ``start`` on.
+        """Fill ``out``, of shape ``(n, columns)``, with the rows from ``start`` on."""
+        if not 0 <= start <= start + len(out) <= self.rows:
+            raise ValueError(
+                f"rows {start} to {start + len(out) - 1} do not lie in 0..{self.rows - 1}"
+            )
+        filled = 0
+        while filled < len(out):
+            number = bisect_right(self._firsts, start + filled) - 1
+            columns = self._read_shard(number)
+            low = start + filled - self._firsts[number]
+            count = min(len(out) - filled, self.shards[number].rows - low)
+            for place, column in enumerate(columns):
+                out[filled : filled + count, place] = column[low : low + count]
+            filled += count
 
-        Reading, unlike mapping, leaves no page of the file in this process: memory stays constant.
-        """
-        view = out.reshape(-1).view(np.uint8).data
-        position = start * self.row_bytes
-        while view:
-            got = os.preadv(self._file, [view], position)
-            if not got:
-                raise DataError(
-                    f"{self._events} ended before row {start + len(out)}: it was changed"
-                )
-            view, position = view[got:], position + got
+    def _read_shard(self, number: int) -> list[Table]:
+        shard = self.shards[number]
+        columns = read_shard(shard.path, self.columns, check=number not in self._checked)
+        if len(columns[0]) != shard.rows:
+            raise DataError(f"{shard.path} has {len(columns[0])} rows, {INDEX} says {shard.rows}")
+        self._checked.add(number)
+        return columns
+
+    def table(self, start: int = 0, stop: int | None = None) -> Table:
+        """Return rows in memory, of shape ``(n, columns)``."""
+        stop = self.rows if stop is None else stop
+        rows = np.empty((stop - start, len(self.columns)), dtype=np.float32)
+        self.read(start, rows)
+        return rows
 
     def statistics(self, start: int = 0, stop: int | None = None) -> Statistics:
-        """Return the column statistics of some rows, from those of the blocks among them."""
+        """Return the column statistics of some rows, from those of the shards among them."""
         stop = self.rows if stop is None else stop
-        parts, first = [], 0
-        for _, block in self._blocks:
-            low, high = max(first, start), min(first + block.rows, stop)
+        parts = []
+        for shard in self.shards:
+            low, high = max(shard.first, start), min(shard.first + shard.rows, stop)
             if low < high:
-                whole = high - low == block.rows
-                parts.append(block if whole else Statistics.of(np.array(self.map[low:high])))
-            first += block.rows
+                whole = high - low == shard.rows
+                parts.append(shard.statistics if whole else Statistics.of(self.table(low, high)))
         return total(parts, len(self.columns))
 
     def verify(self, advance: Callable[[int], None] | None = None) -> None:
-        """Compare every block with its checksum; an error names the first damaged rows."""
-        first = 0
-        for expected, block in self._blocks:
-            out = np.empty((block.rows, len(self.columns)), dtype="<f4")
-            self.read(first, out)
-            if hashlib.sha256(out.view(np.uint8).data).hexdigest() != expected:
-                raise DataError(
-                    f"{self._events}: rows {first} to {first + block.rows - 1} do not match "
-                    "their checksum; make the store anew"
-                )
-            first += block.rows
+        """Compare every shard with its checksum; an error names the first damaged one.
+
+        Args:
+            advance: Called with the number of rows whenever some have been checked.
+        """
+        self._checked.clear()
+        for number, shard in enumerate(self.shards):
+            self._read_shard(number)
             if advance is not None:
-                advance(out.nbytes)
-        if first != self.rows:
-            raise DataError(f"{self.folder}: {BLOCKS} has {first} rows, {HEAD} {self.rows}")
+                advance(shard.rows)
 
 
-def column_index(columns: Sequence[str], name: str) -> int:
-    """Return the position of a column, or say which there are."""
+def write_index(folder: Path, plan: Plan, shards: Mapping[Path, Statistics]) -> None:
+    """Write the index of a folder of shards, given in order."""
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        **plan.to_json(),
+        "shards": [{"name": path.name, **part.to_json()} for path, part in shards.items()],
+    }
+    index["sha256"] = _digest(index)
+    write_atomic(folder / INDEX, json.dumps(index).encode())
+
+
+def read_plan(folder: Path) -> dict[str, Any] | None:
+    """Return columns, label and source of the store in a folder; None where there is none."""
+    if not (folder / INDEX).exists():
+        return None
+    index = _read_index(folder)
+    return {name: index[name] for name in ("columns", "label", "source")}
+
+
+def is_whole(folder: Path) -> bool:
+    """Say whether a folder holds a store with all its files."""
+    return (folder / INDEX).exists() and not missing_shards(folder, _read_index(folder))
+
+
+def missing_shards(folder: Path, index: Mapping[str, Any]) -> list[Path]:
+    """Return the shards of an index that are not in its folder."""
+    present = {path.name for path in folder.iterdir()}
+    return [folder / shard["name"] for shard in index["shards"] if shard["name"] not in present]
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    path = folder / INDEX
     try:
-        return list(columns).index(name)
-    except ValueError:
-        raise ValueError(f"no column {name!r} among {', '.join(columns)}") from None
+        index: dict[str, Any] = json.loads(path.read_bytes())
+        if index["format"] != FORMAT:
+            raise DataError(f"{path} has format {index['format']}, this version reads {FORMAT}")
+        index["columns"].index(index["label"])
+        for shard in index["shards"]:
+            shard_digest(folder / shard["name"])
+        matches = index["sha256"] == _digest(index)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            f"{folder} is not an event store: it has no {INDEX}. One that an older version made "
+            "must be made anew: remove it"
+        ) from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is damaged ({error!r}): {_REMEDY}") from error
+    if not matches:
+        raise DataError(f"{path} does not match its own checksum: it was changed; {_REMEDY}")
+    return index
+
+
+_REMEDY = "remove its folder and make the set anew"
+
+
+def _digest(index: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in index.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchapl.paper.data.store import Table
+from torchapl.paper.data.shards import Table
 
 
 def toy_images(rows: int, *, classes: int = 10, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.data.files import DataError, make_folder
+from torchapl.runs.atomic import write_atomic
 
 _LENGTH, _RIDGE, _CHUNK = 55.0, 0.1, 4096
 
@@ -33,6 +33,20 @@ def normalise_contrast(images: Tensor) -> Tensor:
     rows = rows - rows.mean(1, keepdim=True)
     length = rows.norm(dim=1, keepdim=True)
     return rows * torch.where(length > 1e-8, _LENGTH / length, torch.zeros_like(length))
+
+
+def contrast_normalised(images: Tensor) -> Tensor:
+    """Return images with normalised contrast and no whitening, as Lee et al. (2014) used them.
+
+    Example:
+        >>> contrast_normalised(torch.tensor([[[[1, 3]]]], dtype=torch.uint8)).shape
+        torch.Size([1, 1, 1, 2])
+    """
+    output = torch.empty(images.shape, dtype=torch.float32)
+    for first in range(0, len(images), _CHUNK):
+        chunk = images[first : first + _CHUNK]
+        output[first : first + _CHUNK] = normalise_contrast(chunk).view(chunk.shape)
+    return output
 
 
 def fit_whitening(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,33 +8,44 @@ Example:
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 
+from torchapl.paper.catalogue import Catalogue
 from torchapl.paper.config import Experiment
-from torchapl.paper.experiments.cifar import CIFAR
-from torchapl.paper.experiments.costs import estimate
+from torchapl.paper.experiments.cifar import CIFAR, COLUMNS
+from torchapl.paper.experiments.costs import START_SECONDS, estimate
 from torchapl.paper.experiments.higgs import HIGGS
-from torchapl.paper.experiments.scales import GRID, SCALES, Scale, scaled
-from torchapl.paper.experiments.tables import TABLES, Cell, Row, Table
+from torchapl.paper.experiments.key import Key
+from torchapl.paper.experiments.published import TABLE1
+from torchapl.paper.experiments.scales import SCALES, Recipe, Scale, scale_named, scaled
+from torchapl.paper.experiments.tables import TABLES, Cell, Metric, Row, Table
 
 __all__ = [
     "EXPERIMENTS",
-    "GRID",
     "SCALES",
+    "START_SECONDS",
     "TABLES",
     "Cell",
+    "Key",
+    "Metric",
+    "Recipe",
     "Row",
     "Scale",
     "Table",
     "estimate",
     "get",
+    "scale_named",
     "scaled",
 ]
 
-EXPERIMENTS: dict[str, Experiment] = {
-    name: replace(experiment, cost=estimate(experiment))
-    for name, experiment in (CIFAR | HIGGS).items()
-}
+EXPERIMENTS: Catalogue[Experiment] = Catalogue("experiment", lambda experiment: experiment.name)
+for _experiment in (*CIFAR, *HIGGS):
+    EXPERIMENTS.register(replace(_experiment, cost=estimate(_experiment)))
+# Trained by the same settings as Goodfellow's: another name of the same runs.
+for _column in (Key(data, augmented, "").column for data, augmented in COLUMNS):
+    EXPERIMENTS.entries[f"{_column}-maxout-stollenga"] = replace(
+        EXPERIMENTS.get(f"{_column}-maxout"),
+        published=TABLE1["maxout", "stollenga"].get(_column),
+    )
 
 
 def get(name: str) -> Experiment:
@@ -43,8 +54,4 @@ def get(name: str) -> Experiment:
     Raises:
         ValueError: If there is none; the message names the nearest ones.
     """
-    if name not in EXPERIMENTS:
-        near = get_close_matches(name, EXPERIMENTS, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "see `torchapl list`"
-        raise ValueError(f"unknown experiment {name!r}, {hint}")
-    return EXPERIMENTS[name]
+    return EXPERIMENTS.get(name)

@@ -2,71 +2,67 @@
 
 from __future__ import annotations
 
-from torchapl.paper.activations import Activation
-from torchapl.paper.config import Data, Experiment, Optim, Published
-from torchapl.paper.experiments.published import TABLE2
+from collections.abc import Iterator
+from dataclasses import replace
 
-# Prefix of the experiments' names, and the data they use.
+from torchapl.paper.activations import Activation
+from torchapl.paper.config import Data, Experiment
+from torchapl.paper.experiments import solvers
+from torchapl.paper.experiments.key import Key
+from torchapl.paper.experiments.published import TABLE2
+from torchapl.paper.experiments.rows import DEFAULT, LEAKY25, OTHERS, ActivationRow
+
+# What names of experiments call the data sets.
 DATA_SETS = {
     "higgs": "htautau",
     "atlas": "atlas-higgs-2014",
     "uci-higgs": "uci-higgs",
     "uci-susy": "uci-susy",
 }
-_OPTIM = Optim(
-    kind="caffe-sgd",
-    lr=0.006,
-    schedule="exponential",
-    step_factor=0.9999999606,
-    momentum=0.5,
-    weight_decay=0.0,
-    curve_decay=1e-3,
-)
+_EPOCHS, _BATCH, _ROWS = 65, 100, 70_000_000
 _FILES = "Network and solver as in the authors' Caffe files and paper section 3.2"
 _SIMULATED = "The paper's 80 million events are not public: events of our own simulation stand in"
 _OWN = "Not in the paper: the same network and schedule"
-_ROWS = {
-    "baldi": Activation("relu"),
-    "relu": Activation("relu"),
-    "apl": Activation("apl", num_hinges=2),
-    "apl-frozen": Activation("apl", num_hinges=2, frozen=True),
-    "apl-leaky": Activation.parse("apl:2:unit:leaky"),
-    "apl-layer": Activation.parse("apl:2:layer:leaky"),
-    "leaky": Activation("leaky", negative_slope=0.05),
-    "leaky25": Activation("leaky", negative_slope=0.25),
-    "prelu": Activation("prelu"),
-    "silu": Activation("silu"),
-    "gelu": Activation("gelu"),
-}
+
+# The physics baseline differs from ReLU by having no dropout.
+PUBLISHED_ROWS = (
+    ActivationRow("baldi", "ReLU (Baldi et al. 2014)", Activation.parse("relu")),
+    ActivationRow("relu", "ReLU", Activation.parse("relu")),
+    ActivationRow("apl", "APL", Activation.parse("apl:2")),
+)
+OWN_ROWS = (
+    ActivationRow("leaky", "Leaky ReLU 0.05", Activation.parse("leaky:0.05")),
+    ActivationRow("apl-leaky", "APL, started as Leaky 0.25", Activation.parse("apl:2:leaky")),
+    ActivationRow(
+        "apl-frozen", "APL, frozen at the authors' start", Activation.parse("apl:2:frozen")
+    ),
+    LEAKY25,
+    DEFAULT,
+    *OTHERS,
+    ActivationRow(
+        "apl-layer", "APL per layer, started as Leaky 0.25", Activation.parse("apl:2:layer:leaky")
+    ),
+)
 
 
-def _experiment(
-    prefix: str, row: str, activation: Activation, published: Published | None
-) -> Experiment:
-    sources = [_FILES if row in ("relu", "apl", "baldi") else _OWN]
-    sources += [_SIMULATED] if prefix == "higgs" else []
-    return Experiment(
-        name=f"{prefix}-dnn-{row}",
-        net="higgs-dnn",
-        activation=activation,
-        data=Data(DATA_SETS[prefix], "physics"),
-        optim=_OPTIM,
-        # The physics baseline had no dropout.
-        dropout=0.0 if row == "baldi" else 1.0,
-        epochs=65,
-        batch_size=100,
-        published=published,
-        provenance=". ".join(sources),
-        title=f"{prefix}-dnn-{row}",
-    )
+def _all() -> Iterator[Experiment]:
+    for prefix, data in DATA_SETS.items():
+        for row in (*PUBLISHED_ROWS, *OWN_ROWS):
+            sources = [_FILES if row in PUBLISHED_ROWS else _OWN]
+            sources += [_SIMULATED] if prefix == "higgs" else []
+            yield Experiment(
+                name=Key(prefix, False, "dnn", row.name).name,
+                net="higgs-dnn",
+                activation=row.activation,
+                data=Data(data, "physics"),
+                optim=replace(solvers.HIGGS, curve_steps=row.curve_steps),
+                dropout=0.0 if row.name == "baldi" else 1.0,
+                epochs=_EPOCHS,
+                batch_size=_BATCH,
+                published=TABLE2.get(row.name) if prefix == "higgs" else None,
+                provenance=". ".join(sources),
+                made_for_steps=_EPOCHS * _ROWS // _BATCH,
+            )
 
 
-def _all() -> list[Experiment]:
-    return [
-        _experiment(prefix, row, activation, TABLE2.get(row) if prefix == "higgs" else None)
-        for prefix in DATA_SETS
-        for row, activation in _ROWS.items()
-    ]
-
-
-HIGGS: dict[str, Experiment] = {experiment.name: experiment for experiment in _all()}
+HIGGS: tuple[Experiment, ...] = tuple(_all())

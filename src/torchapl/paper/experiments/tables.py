@@ -1,12 +1,52 @@
-"""The paper's tables: which experiment, or what made from its runs, fills which cell."""
+"""The paper's tables: which runs fill which cell, and what each cell is compared with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from torchapl.paper.config import Published
+from torchapl.paper.data import DATA_SETS
+from torchapl.paper.experiments import cifar, higgs
+from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import ABLATION, TABLE1, TABLE2, TABLE3
+from torchapl.paper.experiments.rows import CHOICES
+from torchapl.paper.nets import NETWORKS
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a result that a table shows.
+
+    Attributes:
+        name: In result.json.
+        title: How tables call it.
+        digits: After the point, as shown.
+        best: Its value for a perfect classifier; None where there is none.
+        published: Which two fields of :class:`Published` are its mean and deviation.
+        published_digits: Of these two, as the paper writes them.
+    """
+
+    name: str
+    title: str
+    digits: int
+    best: float | None
+    published: tuple[str, str] = ("mean", "std")
+    published_digits: tuple[int, int] = (2, 2)
+
+
+ERROR = Metric("test_error", "test error, %", 2, best=0.0)
+AUC = Metric("test_auc", "AUC", 4, best=1.0, published_digits=(3, 4))
+SIGNIFICANCE = Metric(
+    "test_significance_histogram",
+    "expected significance, sigma",
+    2,
+    best=None,
+    published=("significance", "significance_std"),
+    published_digits=(2, 3),
+)
+EVENTS = (AUC, SIGNIFICANCE)
 
 
 @dataclass(frozen=True)
@@ -15,25 +55,36 @@ class Cell:
 
     Attributes:
         experiment: Name in the registry.
+        metrics: What is shown of the runs.
+        settings: Assignments that the cell adds to its experiment.
+        choices: Assignments among which the validation rows decide.
+        rate_from: The experiment whose runs choose the learning rate, at scales that choose it.
         kind: ``"run"`` is the result itself, ``"ensemble"`` averages the scores of ``members``
             runs, ``"replaced"`` is the result with ReLU in place of the learned curves.
-        published: The paper's number.
         members: Runs of an ensemble.
+        seeds: Runs that the paper made.
+        published: The paper's number.
+        peers: The cells that it can be compared with, by row.
     """
 
     experiment: str
+    metrics: tuple[Metric, ...]
+    settings: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    rate_from: str | None = None
     kind: Literal["run", "ensemble", "replaced"] = "run"
-    published: Published | None = None
     members: int = 1
+    seeds: int = 5
+    published: Published | None = None
+    peers: Mapping[str, Cell] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its label, its cells by column, and whether it is the paper's or ours."""
+    """One row: its label and its cells by column."""
 
     title: str
     cells: dict[str, Cell]
-    source: str = "paper"
 
 
 @dataclass(frozen=True)
@@ -46,136 +97,174 @@ class Table:
     rows: tuple[Row, ...]
 
     @property
+    def cells(self) -> list[Cell]:
+        """All cells, row by row."""
+        return [cell for row in self.rows for cell in row.cells.values()]
+
+    @property
     def experiments(self) -> list[str]:
         """The experiments whose runs fill the table, each once, in order."""
-        return list(
-            dict.fromkeys(cell.experiment for row in self.rows for cell in row.cells.values())
+        return list(dict.fromkeys(cell.experiment for cell in self.cells))
+
+
+def _peers(
+    data: str, augmented: bool, network: str, rows: tuple[str, ...], chosen: tuple[str, ...]
+) -> dict[str, Cell]:
+    """Return the cells of one network in one column by row, each a peer of all others."""
+    peers: dict[str, Cell] = {}
+    for row in rows:
+        key = Key(data, augmented, network, row)
+        is_images = network != "dnn"
+        peers[row] = Cell(
+            key.name,
+            (ERROR,) if is_images else EVENTS,
+            choices=CHOICES[row] if row in chosen else (),
+            # CIFAR-10 decides for the other columns of images.
+            rate_from=Key("cifar10", False, network, row).name if is_images else key.name,
+            seeds=5 if is_images else 4,
+            peers=peers,
         )
+    return peers
 
 
-_TABLE1_TITLES = {
-    "dropout-cnn": "CNN + ReLU (Srivastava et al. 2014)",
-    "channel-out": "CNN + Channel-Out (Wang and JaJa 2013)",
-    "maxout": "CNN + Maxout (Goodfellow et al. 2013)",
-    "probout": "CNN + Probout (Springenberg and Riedmiller 2013)",
-    "maxout-stollenga": "CNN + Maxout (Stollenga et al. 2014)",
-    "dasnet": "CNN + Maxout + selective attention (Stollenga et al. 2014)",
-    "cnn-relu": "CNN + ReLU",
-    "cnn-leaky": "CNN + Leaky ReLU",
-    "cnn-apl": "CNN + APL",
-    "nin-lin": "NIN + ReLU (Lin et al. 2013)",
-    "nin-dsn": "NIN + ReLU + deep supervision (Lee et al. 2014)",
-    "nin-relu": "NIN + ReLU",
-    "nin-leaky": "NIN + Leaky ReLU",
-    "nin-apl": "NIN + APL",
+_CIFAR_ROWS = ("relu", "leaky", "apl", "apl-frozen", *(row.name for row in cifar.OWN_ROWS))
+# By network, then column.
+_CIFAR = {
+    network: {
+        Key(data, augmented, network).column: _peers(
+            data, augmented, network, _CIFAR_ROWS, ("leaky", "apl")
+        )
+        for data, augmented in cifar.COLUMNS
+    }
+    for network in cifar.NETWORKS_WITH_ROWS
 }
-_OWN_TITLES = {
-    "prelu": "PReLU",
-    "silu": "SiLU",
-    "gelu": "GELU",
-    "leaky25": "Leaky ReLU 0.25, fixed",
-    "apl-channel": "APL per channel, started as Leaky 0.25",
-    "apl-unit": "APL per unit, started as Leaky 0.25",
-    "apl-frozen": "APL, frozen at the authors' start",
+_EVENT_ROWS = (*higgs.PUBLISHED_ROWS, *higgs.OWN_ROWS)
+_EVENTS = {
+    data: _peers(data, False, "dnn", tuple(row.name for row in _EVENT_ROWS), ("apl",))
+    for data in ("higgs", "atlas")
 }
 _COLUMNS = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "cifar10-aug": "CIFAR-10 augmented",
-    "cifar100-aug": "CIFAR-100 augmented",
+    Key(data, augmented, "").column: DATA_SETS.get(data).title + (" augmented" if augmented else "")
+    for data, augmented in cifar.COLUMNS
 }
-_FAMILIES = {"cnn": "CNN", "nin": "NIN", "resnet": "ResNet-20"}
+_FROZEN = "APL, frozen at the authors' start"
+
+
+def _rival(network: str, title: str, published: Mapping[str, Published]) -> Row:
+    cells = {}
+    for data, augmented in cifar.COLUMNS:
+        key = Key(data, augmented, network)
+        if key.column in published:
+            cells[key.column] = Cell(
+                key.name,
+                (ERROR,),
+                rate_from=Key("cifar10", False, network).name,
+                published=published[key.column],
+                # The authors' network with ReLU is what all others are measured by.
+                peers=_CIFAR["cnn"][key.column],
+            )
+    return Row(title, cells)
+
+
+def _published(network: str, row: str, title: str) -> Row:
+    numbers = TABLE1[network, row]
+    cells = {
+        column: replace(_CIFAR[network][column][row], published=numbers[column])
+        for column in _COLUMNS
+        if column in numbers
+    }
+    return Row(title, cells)
+
+
+def _own(network: str, row: str, title: str) -> Row:
+    return Row(title, {column: _CIFAR[network][column][row] for column in ("cifar10", "cifar100")})
 
 
 def _table1() -> Table:
-    rows = []
-    for row, title in _TABLE1_TITLES.items():
-        cells = {
-            column: Cell(f"{column}-{row}", published=published)
-            for column, published in TABLE1[row].items()
-        }
-        rows.append(Row(title, {column: cells[column] for column in _COLUMNS if column in cells}))
-    for family, label in _FAMILIES.items():
-        activations = dict(_OWN_TITLES)
-        if family == "resnet":
-            activations = {"relu": "ReLU", "apl": "APL per unit, authors' start"} | activations
-        for name, title in activations.items():
-            cells = {
-                column: Cell(f"{column}-{family}-{name}") for column in ("cifar10", "cifar100")
-            }
-            rows.append(Row(f"{label} + {title}", cells, source="ours"))
-    return Table("table1", "Test error, %", _COLUMNS, tuple(rows))
+    def rival(network: str) -> Row:
+        return _rival(network, NETWORKS.get(network).title, TABLE1[network, ""])
+
+    activations = {"relu": "ReLU", "leaky": "Leaky ReLU", "apl": "APL"}
+    rows = [rival(name) for name in ("dropout-cnn", "channel-out", "maxout", "probout")]
+    stollenga = TABLE1["maxout", "stollenga"]
+    rows += [_rival("maxout", "CNN + Maxout (Stollenga et al. 2014)", stollenga), rival("dasnet")]
+    rows += [_published("cnn", row, f"CNN + {title}") for row, title in activations.items()]
+    rows += [rival(name) for name in ("nin-lin", "nin-dsn")]
+    rows += [_published("nin", row, f"NIN + {title}") for row, title in activations.items()]
+    for network, label in {"cnn": "CNN", "nin": "NIN", "resnet": "ResNet-20"}.items():
+        own = {row.name: row.title for row in cifar.OWN_ROWS} | {"apl-frozen": _FROZEN}
+        if network == "resnet":
+            own = {"relu": "ReLU", "apl": "APL per unit, authors' start"} | own
+        rows += [_own(network, row, f"{label} + {title}") for row, title in own.items()]
+    return Table("table1", "CIFAR-10 and CIFAR-100", _COLUMNS, tuple(rows))
 
 
 def _table2() -> Table:
-    columns = {"higgs": "Higgs -> tau tau, simulated", "atlas": "ATLAS 2014"}
+    columns = {data: DATA_SETS.get(higgs.DATA_SETS[data]).title for data in _EVENTS}
+
+    def row(name: str, title: str, published: str = "", members: int = 1) -> Row:
+        cells = {
+            data: replace(
+                peers[name],
+                kind="run" if members == 1 else "ensemble",
+                members=members,
+                published=TABLE2[published] if published and data == "higgs" else None,
+            )
+            for data, peers in _EVENTS.items()
+        }
+        return Row(f"DNN + {title}", cells)
+
     rows = [
-        Row("DNN + ReLU (Baldi et al. 2014)", _events("baldi", "baldi")),
-        Row(
-            "DNN + ReLU, ensemble of 5 (Baldi et al. 2014)",
-            {
-                prefix: Cell(
-                    f"{prefix}-dnn-baldi",
-                    "ensemble",
-                    TABLE2["baldi-ensemble"] if prefix == "higgs" else None,
-                    members=5,
-                )
-                for prefix in columns
-            },
-        ),
-        Row("DNN + ReLU", _events("relu", "relu")),
-        Row("DNN + APL", _events("apl", "apl")),
+        row("baldi", "ReLU (Baldi et al. 2014)", "baldi"),
+        row("baldi", "ReLU, ensemble of 5 (Baldi et al. 2014)", "baldi-ensemble", members=5),
+        row("relu", "ReLU", "relu"),
+        row("apl", "APL", "apl"),
+        *(row(own.name, own.title) for own in higgs.OWN_ROWS),
     ]
-    own = {"leaky": "Leaky ReLU 0.05", "apl-leaky": "APL, started as Leaky 0.25"} | {
-        name: _OWN_TITLES[name] for name in ("apl-frozen", "leaky25", "prelu", "silu", "gelu")
-    }
-    rows += [
-        Row(f"DNN + {title}", _events(name, None), source="ours") for name, title in own.items()
-    ]
-    return Table("table2", "AUC and expected significance", columns, tuple(rows))
-
-
-def _events(row: str, published: str | None) -> dict[str, Cell]:
-    return {
-        prefix: Cell(
-            f"{prefix}-dnn-{row}",
-            published=TABLE2[published] if published and prefix == "higgs" else None,
-        )
-        for prefix in ("higgs", "atlas")
-    }
+    return Table("table2", "Higgs -> tau tau", columns, tuple(rows))
 
 
 def _table3() -> Table:
-    names = {
-        "relu": ("ReLU", "cifar10-cnn-relu"),
-        "s1-frozen": ("APL, S = 1, frozen", "cifar10-cnn-apl-s1-frozen"),
-        "s1": ("APL, S = 1", "cifar10-cnn-apl-s1"),
-        "s2": ("APL, S = 2", "cifar10-cnn-apl-s2"),
-        "s5": ("APL, S = 5", "cifar10-cnn-apl"),
-        "s10": ("APL, S = 10", "cifar10-cnn-apl-s10"),
+    peers = _CIFAR["cnn"]["cifar10"]
+    # Row: title, experiment, and the one that decides its learning rate.
+    rows = {
+        "relu": ("ReLU", "relu", "relu"),
+        "s1-frozen": ("APL, S = 1, frozen", "apl-s1-frozen", "apl-s1-frozen"),
+        "s1": ("APL, S = 1", "apl-s1", "apl"),
+        "s2": ("APL, S = 2", "apl-s2", "apl"),
+        "s5": ("APL, S = 5", "apl", "apl"),
+        "s10": ("APL, S = 10", "apl-s10", "apl"),
     }
-    rows = tuple(
-        Row(title, {"cifar10": Cell(experiment, published=TABLE3[key])})
-        for key, (title, experiment) in names.items()
-    )
-    return Table("table3", "Test error, %, by hinges per unit", {"cifar10": "CIFAR-10"}, rows)
+    cells = {
+        row: Cell(
+            Key("cifar10", False, "cnn", name).name,
+            (ERROR,),
+            rate_from=Key("cifar10", False, "cnn", rate).name,
+            published=TABLE3[row],
+            peers=peers,
+        )
+        for row, (_, name, rate) in rows.items()
+    }
+    columns = {"cifar10": _COLUMNS["cifar10"]}
+    filled = tuple(Row(rows[row][0], {"cifar10": cell}) for row, cell in cells.items())
+    return Table("table3", "Hinges per unit", columns, filled)
 
 
 def _ablation() -> Table:
-    experiments = {
-        "cifar10": ("CIFAR-10 CNN", "cifar10-cnn-apl"),
-        "cifar100": ("CIFAR-100 CNN", "cifar100-cnn-apl"),
-        "higgs": ("Higgs DNN", "higgs-dnn-apl"),
+    cells = {
+        "CIFAR-10 CNN": (_CIFAR["cnn"]["cifar10"]["apl"], ABLATION["cifar10"]),
+        "CIFAR-100 CNN": (_CIFAR["cnn"]["cifar100"]["apl"], ABLATION["cifar100"]),
+        "Higgs DNN": (_EVENTS["higgs"]["apl"], ABLATION["higgs"]),
     }
     rows = tuple(
         Row(
             title,
             {
-                "apl": Cell(experiment, published=ABLATION[key][0]),
-                "replaced": Cell(experiment, "replaced", ABLATION[key][1]),
+                "apl": replace(cell, published=learned),
+                "replaced": replace(cell, kind="replaced", published=replaced),
             },
         )
-        for key, (title, experiment) in experiments.items()
+        for title, (cell, (learned, replaced)) in cells.items()
     )
     columns = {"apl": "APL", "replaced": "ReLU in its place"}
     return Table("ablation", "Learned curves replaced by ReLU after training", columns, rows)

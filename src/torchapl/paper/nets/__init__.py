@@ -1,62 +1,43 @@
-"""Every network of the paper's tables, by name.
+"""Every network of the paper's tables, by name; a new one is a file and its import here.
 
 Example:
-    >>> net = build("higgs-dnn", activation=Activation("relu"), input_shape=(25,), num_classes=1)
+    >>> relu = Activation.parse("relu")
+    >>> net = build("higgs-dnn", activation=relu, input_shape=(25,), num_classes=1)
     >>> sum(parameter.numel() for parameter in net.parameters())
     459499
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from difflib import get_close_matches
-from functools import partial
-
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier
+from torchapl.paper.nets.base import NETWORKS, Net, Network, Plain
+from torchapl.paper.nets.channel_out import ChannelOutNet
 from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
 from torchapl.paper.nets.deep_supervision import DeeplySupervisedNIN
 from torchapl.paper.nets.dropout_cnn import DropoutCNN
-from torchapl.paper.nets.ensemble import Ensemble
 from torchapl.paper.nets.higgs_dnn import HiggsDNN
-from torchapl.paper.nets.maxout import ChannelOutNet, MaxoutNet, ProboutNet
+from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.nets.nin import NIN
+from torchapl.paper.nets.probout import ProboutNet
 from torchapl.paper.nets.resnet import ResNet
 
 __all__ = [
-    "NETS",
+    "NETWORKS",
     "NIN",
     "ChannelOutNet",
     "CifarCNN",
     "DasNet",
     "DeeplySupervisedNIN",
     "DropoutCNN",
-    "Ensemble",
     "HiggsDNN",
     "MaxoutNet",
     "Net",
-    "ParameterMultiplier",
+    "Network",
     "ProboutNet",
     "ResNet",
     "build",
 ]
-
-NETS: dict[str, Callable[..., Net]] = {
-    "cifar-cnn": CifarCNN,
-    "cifar-cnn-100": partial(CifarCNN, second_pool="max"),
-    "nin": NIN,
-    "nin-lin": partial(NIN, second_pool="max"),
-    "nin-dsn": DeeplySupervisedNIN,
-    "dropout-cnn": DropoutCNN,
-    "maxout": MaxoutNet,
-    "channel-out": ChannelOutNet,
-    "probout": ProboutNet,
-    "dasnet": DasNet,
-    "higgs-dnn": HiggsDNN,
-    "resnet": ResNet,
-}
-_ENSEMBLE = "ensemble:"
 
 
 def build(
@@ -66,36 +47,23 @@ def build(
     input_shape: tuple[int, ...],
     num_classes: int,
     width: float = 1.0,
+    depth: int | None = None,
 ) -> Net:
-    """Return a freshly started network of the registry ``NETS``.
+    """Return a freshly started network of the catalogue ``NETWORKS``.
 
     Args:
-        name: A key of ``NETS``, or ``ensemble:N:NAME`` for N networks of that name.
+        name: Of the network.
         activation: What follows its layers.
         input_shape: ``(C, H, W)`` for images, ``(F,)`` for tables, without the batch.
         num_classes: Number of logits; 1 means one logit with sigmoid cross-entropy.
         width: Factor on all numbers of channels and hidden units; 1 is the paper's size.
+        depth: Number of hidden layers; None is the network's own.
     """
-    if name.startswith(_ENSEMBLE):
-        size, _, member = name.removeprefix(_ENSEMBLE).partition(":")
-        if not size.isdecimal() or int(size) < 1:
-            raise ValueError(f"an ensemble must look like ensemble:5:higgs-dnn, got {name!r}")
-        arguments = (activation, input_shape, num_classes, width)
-        return Ensemble([_build(member, *arguments) for _ in range(int(size))])
-    return _build(name, activation, input_shape, num_classes, width)
-
-
-def _build(
-    name: str,
-    activation: Activation,
-    input_shape: tuple[int, ...],
-    num_classes: int,
-    width: float,
-) -> Net:
-    if name not in NETS:
-        near = get_close_matches(name, NETS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NETS)}"
-        raise ValueError(f"unknown network {name!r}, {hint}")
+    network = NETWORKS.get(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    return NETS[name](activation, tuple(input_shape), num_classes, width)
+    options = {} if depth is None else {"depth": depth}
+    if depth is not None and network.depth is None:
+        raise ValueError(f"{name} has a depth that cannot be changed, got depth={depth}")
+    module = network.build(activation, tuple(input_shape), num_classes, width, **options)
+    return module if isinstance(module, Net) else Plain(module)

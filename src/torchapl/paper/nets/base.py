@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
-from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchapl import APL
-
-ParameterKind = Literal["weight", "bias", "curve"]
-
-
-class ParameterMultiplier(NamedTuple):
-    """Factors of a parameter's learning rate and decay.
-
-    They apply to the optimiser's rates for its kind: curves have a decay of their own, 0.001 in
-    every network of the paper (the authors' NIN files say 10 times the 0.0001 of the weights).
-    """
-
-    parameter: nn.Parameter
-    lr: float
-    decay: float
-    kind: ParameterKind
+from torchapl.paper.activations import ACTIVATIONS
+from torchapl.paper.catalogue import Catalogue
+from torchapl.paper.optim import ParameterMultiplier
+from torchapl.paper.rivals import cross_entropy
 
 
 class Net(nn.Module):
-    """A network with the four things a training loop may need beyond ``forward``.
+    """A network with the five things a training loop may need beyond ``forward``.
 
     ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
     cross-entropy.
@@ -41,8 +31,8 @@ class Net(nn.Module):
     def parameter_multipliers(self) -> list[ParameterMultiplier]:
         """Return every trainable parameter once, with its multipliers.
 
-        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the slopes of
-        PReLU and the parameters of batch norm do not decay.
+        Here: all factors are 1, as in the authors' CIFAR and Higgs networks, but the parameters of
+        batch norm do not decay, nor curves whose activation says so.
         """
         result: dict[int, ParameterMultiplier] = {}
         for module in self.modules():
@@ -56,16 +46,26 @@ class Net(nn.Module):
         self, module: nn.Module, name: str, parameter: nn.Parameter
     ) -> ParameterMultiplier:
         """Return the multipliers of one parameter of one module; made to be overridden."""
-        if isinstance(module, APL):
-            return ParameterMultiplier(parameter, 1.0, 1.0, "curve")
-        if isinstance(module, nn.PReLU):
-            return ParameterMultiplier(parameter, 1.0, 0.0, "curve")
+        for activation in ACTIVATIONS.entries.values():
+            if activation.curves is not None and isinstance(module, activation.curves):
+                decay = 1.0 if activation.curves_decay else 0.0
+                is_slope = isinstance(module, APL) and name == "slope"
+                return ParameterMultiplier(parameter, 1.0, decay, "curve", is_slope=is_slope)
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
 
     def after_step(self) -> None:
         """Restore what must hold after every step of the optimiser (max-norm constraints)."""
+
+    def summed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the rows' losses: cross-entropy, unless a network has another.
+
+        Args:
+            logits: What ``forward`` or ``predict`` returned.
+            targets: Class indices, or 0 and 1 for a single logit.
+        """
+        return cross_entropy(logits, targets, "sum")
 
     def extra_loss(self, targets: Tensor, progress: float) -> Tensor:
         """Return what is added to the loss of the last ``forward`` (companion losses).
@@ -84,6 +84,48 @@ class Net(nn.Module):
         """
         output: Tensor = self(input)
         return output
+
+
+class Plain(Net):
+    """Any module with one input, as a network of a training loop."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.module(input)
+        return output
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by name, with what tables, scales and estimates need to know of it.
+
+    Attributes:
+        name: Of the ``net`` setting of experiments.
+        title: How tables call it.
+        family: Which recipe of a scale it is trained by.
+        build: Called with activation, input shape, number of classes and width, and by keyword with
+            a ``depth`` if it has one; returns any module that takes a batch of inputs and returns
+            logits.
+        multiply_adds: Of one forward pass at width 1; None where nobody has counted them.
+        depth: Its own number of hidden layers, if it can be built with others.
+        depths: Those among which a search chooses.
+        drops: Whether it has dropout.
+    """
+
+    name: str
+    title: str
+    family: str
+    build: Callable[..., nn.Module]
+    multiply_adds: float | None = None
+    depth: int | None = None
+    depths: tuple[int, ...] = ()
+    drops: bool = True
+
+
+NETWORKS: Catalogue[Network] = Catalogue("network", lambda network: network.name)
 
 
 def average_predictions(logits: Tensor) -> Tensor:

@@ -6,19 +6,21 @@ import torch
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import NETWORKS, Network
 from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.rivals import SNES, gates, policy_cost
 
-_GATED = ("unit1", "unit2", "unit3")
+# Filters are gated, before maxout chooses among them: 960 in all, for a policy of 922,560 numbers.
+_GATED = ("conv1", "conv2", "conv3")
 _FIRST_DEVIATION = 0.01
 
 
 class DasNet(MaxoutNet):
-    """A maxout network with a policy that turns per-map averages into per-map gates.
+    """A maxout network with a policy that turns averages of filter maps into gates of them.
 
     Gradient descent trains the network alone. The policy is found by natural evolution (SNES) on
     the finished network: call :meth:`search_policy`, or leave it to :meth:`extra_loss`, which makes
-    one generation per batch in the last tenth of a training, when the network hardly changes.
+    one generation per batch in the last hundredth of a training, when the network hardly changes.
 
     Args:
         activation: Must be left at ``relu``.
@@ -33,7 +35,8 @@ class DasNet(MaxoutNet):
         policy: Mean of the search, the policy in use; 0, which is the plain network, at the start.
 
     Example:
-        >>> net = DasNet(Activation(), (3, 16, 16), num_classes=10, width=0.05).eval()
+        >>> relu = Activation.parse("relu")
+        >>> net = DasNet(relu, (3, 16, 16), num_classes=10, width=0.05).eval()
         >>> images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 3])
         >>> bool(torch.allclose(net.predict(images), net(images)))
         True
@@ -44,9 +47,9 @@ class DasNet(MaxoutNet):
 
     policy: Tensor
     policy_deviation: Tensor
-    passes = 3
-    population = 8
-    policy_share = 0.1
+    passes = 5
+    population = 50
+    policy_share = 0.01
 
     def __init__(
         self,
@@ -103,3 +106,14 @@ class DasNet(MaxoutNet):
             if look < self.passes - 1:
                 factors = gates(policy, torch.cat(averages, dim=1))
         return output
+
+
+NETWORKS.register(
+    Network(
+        "dasnet",
+        "CNN + Maxout + selective attention (Stollenga et al. 2014)",
+        "maxout",
+        DasNet,
+        1.1e9,
+    )
+)

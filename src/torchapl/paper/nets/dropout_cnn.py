@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, scaled
 from torchapl.paper.rivals import max_norm_
 
@@ -25,7 +25,7 @@ class DropoutCNN(Net):
 
     Example:
         >>> import torch
-        >>> net = DropoutCNN(Activation(), (3, 32, 32), num_classes=10, width=0.125)
+        >>> net = DropoutCNN(Activation.parse("relu"), (3, 32, 32), num_classes=10, width=0.125)
         >>> net(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
@@ -59,6 +59,11 @@ class DropoutCNN(Net):
 
     def after_step(self) -> None:
         """Shorten every filter that has become longer than 4."""
-        for parameter, _, _, kind in self.parameter_multipliers():
-            if kind == "weight":
-                max_norm_(parameter, _MAX_NORM)
+        for entry in self.parameter_multipliers():
+            if entry.kind == "weight":
+                max_norm_(entry.parameter, _MAX_NORM)
+
+
+NETWORKS.register(
+    Network("dropout-cnn", "CNN + ReLU (Srivastava et al. 2014)", "cnn", DropoutCNN, 151e6)
+)

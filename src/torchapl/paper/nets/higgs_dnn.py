@@ -5,14 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import Layers, scaled
 
-_DROPOUT = {6: 0.25, 7: 0.5}
+# After the hidden layers, counted from the last.
+_DROPOUT = {1: 0.25, 0: 0.5}
 
 
 class HiggsDNN(Net):
-    """Seven hidden layers of 274 units; dropout after the last two.
+    """Hidden layers of 274 units, seven in the paper; dropout after the last two.
 
     With 25 features and one logit, width 1 has 459,499 weights and 1,918 units.
 
@@ -21,10 +22,11 @@ class HiggsDNN(Net):
         input_shape: ``(F,)``; an image is flattened.
         num_classes: Number of logits; 1 for signal against background.
         width: Factor on the number of hidden units.
+        depth: Number of hidden layers.
 
     Example:
         >>> import torch
-        >>> net = HiggsDNN(Activation("apl", num_hinges=2), (25,), num_classes=1)
+        >>> net = HiggsDNN(Activation.parse("apl:2"), (25,), num_classes=1)
         >>> net(torch.randn(2, 25)).shape
         torch.Size([2, 1])
     """
@@ -35,18 +37,27 @@ class HiggsDNN(Net):
         input_shape: tuple[int, ...],
         num_classes: int,
         width: float = 1.0,
+        *,
+        depth: int = 7,
     ) -> None:
         super().__init__()
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1 hidden layer, got {depth}")
         layers = Layers(input_shape, width)
-        for index in range(1, 8):
+        for index in range(1, depth + 1):
             layers.linear(f"fc{index}", scaled(274, width), std=0.1)
             layers.activation(f"act{index}", activation)
-            if index in _DROPOUT:
-                layers.dropout(f"drop{index}", _DROPOUT[index])
-        layers.linear("fc8", num_classes, std=0.001)
+            if depth - index in _DROPOUT:
+                layers.dropout(f"drop{index}", _DROPOUT[depth - index])
+        layers.linear(f"fc{depth + 1}", num_classes, std=0.001)
         self.map_shapes = layers.shapes
         self.layers = layers.sequential()
 
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor = self.layers(input)
         return output
+
+
+NETWORKS.register(
+    Network("higgs-dnn", "DNN", "dnn", HiggsDNN, 0.46e6, depth=7, depths=tuple(range(3, 11)))
+)

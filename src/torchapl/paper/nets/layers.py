@@ -6,6 +6,7 @@ from collections import OrderedDict
 from math import ceil, prod
 from typing import Literal
 
+import torch
 from torch import nn
 
 from torchapl.paper.activations import Activation
@@ -24,6 +25,31 @@ def scaled(channels: int, width: float) -> int:
     if not width > 0:
         raise ValueError(f"width must be positive, got {width}")
     return max(1, round(channels * width))
+
+
+def refuse_activation(net: nn.Module, activation: Activation) -> None:
+    """Refuse an activation for a network whose units are of its own kind."""
+    if activation.kind != "relu":
+        raise ValueError(
+            f"{type(net).__name__} has units of its own, activation must be left at relu, "
+            f"got {activation}"
+        )
+
+
+@torch.no_grad()
+def start_uniform_(layers: nn.Sequential, bound: float, width: float) -> None:
+    """Start all weights from U(-bound, bound), larger but for the first in narrow networks.
+
+    Args:
+        layers: Convolutions and linear layers among others.
+        bound: At width 1.
+        width: Factor of the network's numbers of channels, see :class:`Layers`.
+    """
+    factor = 1.0
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.uniform_(layer.weight, -bound * factor, bound * factor)
+            factor = width**-0.5
 
 
 class Layers:
@@ -73,7 +99,7 @@ class Layers:
     def conv(
         self, name: str, channels: int, kernel: int, *, padding: int, std: float | None = None
     ) -> None:
-        """Append a convolution with biases 0."""
+        """Append a convolution with biases 0 and weights N(0, std), or He's where std is None."""
         features, height, width = self._image(name)
         sizes = tuple(size + 2 * padding - kernel + 1 for size in (height, width))
         if min(sizes) < 1:
@@ -95,9 +121,9 @@ class Layers:
         """Append the activation, with units for the present map."""
         self.add(name, activation.build(self.shape))
 
-    def dropout(self, name: str, probability: float) -> None:
+    def dropout(self, name: str, probability: float, *, rescale: bool = True) -> None:
         """Append dropout of single units."""
-        self.add(name, Dropout(probability))
+        self.add(name, Dropout(probability, rescale=rescale))
 
     def pool(self, name: str, kind: Pool, kernel: int, stride: int) -> None:
         """Append pooling that rounds sizes up and averages over what is inside the map, like Caffe.

@@ -1,16 +1,14 @@
-"""Goodfellow's CIFAR network (2013), with maxout, channel-out or probout units."""
+"""Goodfellow's CIFAR network (2013) with maxout units."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net, ParameterMultiplier, average_predictions
-from torchapl.paper.nets.layers import Layers, scaled
-from torchapl.paper.rivals import ChannelOut, Maxout, Probout, max_norm_
+from torchapl.paper.nets.base import NETWORKS, Net, Network
+from torchapl.paper.nets.layers import Layers, refuse_activation, scaled, start_uniform_
+from torchapl.paper.optim import ParameterMultiplier
+from torchapl.paper.rivals import Maxout, max_norm_
 
 # channels, pieces, kernel, padding, pooling window, pooling stride, largest norm of a kernel
 _CONVOLUTIONS = (
@@ -18,14 +16,14 @@ _CONVOLUTIONS = (
     (192, 2, 8, 3, 4, 2, 1.9365),
     (192, 2, 5, 3, 2, 2, 1.9365),
 )
-_START = 0.005
 
 
 class MaxoutNet(Net):
     """Three convolutions and one linear layer of maxout units, with max-norm constraints.
 
-    Convolutions learn at a twentieth of the rate, all weights start from U(-0.005, 0.005), as in
-    its authors' file. At 32 x 32 the maps are 33 -> 16 -> 15 -> 7 -> 9 -> 5.
+    Convolutions learn at a twentieth of the rate, all weights start from U(-0.005, 0.005), and what
+    stays of the input under dropout is not rescaled, as in its authors' file. At 32 x 32 the maps
+    are 33 -> 16 -> 15 -> 7 -> 9 -> 5.
 
     Args:
         activation: Must be left at ``relu``: the units of this network are its activation.
@@ -34,13 +32,11 @@ class MaxoutNet(Net):
         width: Factor on all numbers of channels and hidden units.
 
     Example:
-        >>> net = MaxoutNet(Activation(), (3, 32, 32), num_classes=10, width=0.125)
+        >>> import torch
+        >>> net = MaxoutNet(Activation.parse("relu"), (3, 32, 32), num_classes=10, width=0.125)
         >>> net(torch.randn(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
-
-    unit: Callable[[int], nn.Module] = Maxout
-    keeps_channels = False
 
     def __init__(
         self,
@@ -50,19 +46,14 @@ class MaxoutNet(Net):
         width: float = 1.0,
     ) -> None:
         super().__init__()
-        if activation.kind != "relu":
-            raise ValueError(
-                f"{type(self).__name__} has units of its own, activation must be left at relu, "
-                f"got {activation}"
-            )
+        refuse_activation(self, activation)
         layers = Layers(input_shape, width)
         self.bounds: dict[str, float] = {}
-        layers.dropout("drop0", 0.2)
+        layers.dropout("drop0", 0.2, rescale=False)
         for index, (size, pieces, kernel, padding, window, stride, bound) in enumerate(
             _CONVOLUTIONS, start=1
         ):
-            channels = pieces * scaled(size, width)
-            layers.conv(f"conv{index}", channels, kernel, padding=padding)
+            layers.conv(f"conv{index}", pieces * scaled(size, width), kernel, padding=padding)
             self.bounds[f"conv{index}"] = bound
             self._add_unit(layers, index, pieces)
             layers.pool(f"pool{index}", "max", window, stride)
@@ -74,13 +65,15 @@ class MaxoutNet(Net):
         self.bounds |= {"fc4": 1.9, "fc5": 1.9365}
         self.map_shapes = layers.shapes
         self.layers = layers.sequential()
-        for name in self.bounds:
-            bound = _START if name == "conv1" else _START * width**-0.5
-            nn.init.uniform_(self.layers.get_parameter(f"{name}.weight"), -bound, bound)
+        start_uniform_(self.layers, 0.005, width)
 
     def _add_unit(self, layers: Layers, index: int, pieces: int) -> None:
-        channels = layers.shape[0] if self.keeps_channels else layers.shape[0] // pieces
-        layers.add(f"unit{index}", type(self).unit(pieces), (channels, *layers.shape[1:]))
+        shape = (layers.shape[0] // pieces, *layers.shape[1:])
+        layers.add(f"unit{index}", self.unit(index, pieces), shape)
+
+    def unit(self, index: int, pieces: int) -> nn.Module:
+        """Return the units of layer ``index``, counted from 1; made to be overridden."""
+        return Maxout(pieces)
 
     def forward(self, input: Tensor) -> Tensor:
         output: Tensor = self.layers(input)
@@ -99,28 +92,6 @@ class MaxoutNet(Net):
             max_norm_(self.layers.get_parameter(f"{name}.weight"), bound)
 
 
-class ChannelOutNet(MaxoutNet):
-    """The same network with channel-out units, which hand all channels to the next layer."""
-
-    unit = ChannelOut
-    keeps_channels = True
-
-
-class ProboutNet(MaxoutNet):
-    """The same network with probout units: pieces are drawn in every pass, in tests too.
-
-    Attributes:
-        passes: Number of passes whose probabilities a test averages.
-
-    Example:
-        >>> net = ProboutNet(Activation(), (3, 16, 16), num_classes=10, width=0.125).eval()
-        >>> bool(net.predict(torch.randn(1, 3, 16, 16)).exp().sum().sub(1).abs() < 1e-5)
-        True
-    """
-
-    unit = Probout
-    passes = 10
-
-    def predict(self, input: Tensor) -> Tensor:
-        """Return the logarithm of the mean probabilities of several stochastic passes."""
-        return average_predictions(torch.stack([self(input) for _ in range(self.passes)]))
+NETWORKS.register(
+    Network("maxout", "CNN + Maxout (Goodfellow et al. 2013)", "maxout", MaxoutNet, 1.1e9)
+)

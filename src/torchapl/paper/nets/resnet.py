@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.base import NETWORKS, Net, Network
 from torchapl.paper.nets.layers import scaled
 
 
@@ -20,7 +20,7 @@ class ResNet(Net):
         input_shape: ``(C, H, W)``.
         num_classes: Number of logits.
         width: Factor on the 16, 32 and 64 channels of the stages.
-        blocks: Blocks per stage; the network has ``6 * blocks + 2`` layers.
+        depth: Number of hidden layers, ``6 * blocks + 1`` with as many blocks in each stage.
 
     Example:
         >>> import torch
@@ -35,9 +35,13 @@ class ResNet(Net):
         input_shape: tuple[int, ...],
         num_classes: int,
         width: float = 1.0,
-        blocks: int = 3,
+        *,
+        depth: int = 19,
     ) -> None:
         super().__init__()
+        blocks, rest = divmod(depth - 1, 6)
+        if blocks < 1 or rest:
+            raise ValueError(f"depth must be 7, 13, 19, ... hidden layers, got {depth}")
         if len(input_shape) != 3:
             raise ValueError(f"input_shape must be (C, H, W), got {input_shape}")
         channels = scaled(16, width)
@@ -92,3 +96,18 @@ def _conv(features: int, channels: int, kernel: int, stride: int = 1) -> nn.Conv
     conv = nn.Conv2d(features, channels, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
     return conv
+
+
+# Batch norm costs as much again as the 41 million of the convolutions, and more.
+NETWORKS.register(
+    Network(
+        "resnet",
+        "ResNet-20",
+        "resnet",
+        ResNet,
+        100e6,
+        depth=19,
+        depths=(7, 13, 19, 25),
+        drops=False,
+    )
+)

@@ -28,7 +28,8 @@ def layer_sizes(net: Net) -> list[LayerSize]:
     """Describe the layers of a sequential network that an activation follows.
 
     Example:
-        >>> net = build("higgs-dnn", activation=Activation(), input_shape=(25,), num_classes=1)
+        >>> relu = Activation.parse("relu")
+        >>> net = build("higgs-dnn", activation=relu, input_shape=(25,), num_classes=1)
         >>> layer_sizes(net)[0]
         LayerSize(name='fc1', inputs=25, channels=274, positions=1)
     """
@@ -58,7 +59,9 @@ def section_2_1_table(*, shared: bool) -> str:
     """
     lines = ["| " + " | ".join(_HEAD) + " |", "|---" + "|---:" * (len(_HEAD) - 1) + "|"]
     for name, hinges, input_shape, classes in _ROWS:
-        net = build(name, activation=Activation(), input_shape=input_shape, num_classes=classes)
+        net = build(
+            name, activation=Activation.parse("relu"), input_shape=input_shape, num_classes=classes
+        )
         sizes = layer_sizes(net)
         if shared:
             sizes = [replace(size, positions=1) for size in sizes]

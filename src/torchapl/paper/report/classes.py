@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchapl.functional import apl
+from torchapl.runs.curves import PLAIN, Affine
 
 # Slopes that differ by no more than this count as equal.
 TOLERANCE = 0.05
@@ -27,13 +28,16 @@ CLASSES: dict[str, str] = {
 }
 
 
-def curve_classes(slope: Tensor, offset: Tensor, window: tuple[float, float]) -> Tensor:
+def curve_classes(
+    slope: Tensor, offset: Tensor, window: tuple[float, float], affine: Affine = PLAIN
+) -> Tensor:
     """Return the class of every curve, as an index into :data:`CLASSES`.
 
     Args:
         slope: Of shape ``(S, units)``.
         offset: Of shape ``(S, units)``.
         window: Where the curves are looked at, usually the central 98 % of the layer's inputs.
+        affine: What is around the hinges.
 
     Returns:
         Indices of shape ``(units,)``.
@@ -50,10 +54,11 @@ def curve_classes(slope: Tensor, offset: Tensor, window: tuple[float, float]) ->
         raise ValueError(f"window must be (low, high) with low < high, got {window}")
     a, b = slope.double(), offset.double()
     units = a.shape[1]
-    knots = torch.cat([b, b.new_zeros(1, units)]).clamp(low, high).sort(0).values
+    knots = torch.cat([b, b.new_full((1, units), affine.center)])
+    knots = knots.clamp(low, high).sort(0).values
     ends = b.new_tensor([[low], [high]]).expand(2, units)
     places = torch.cat([ends[:1], knots, ends[1:]])
-    values = apl(places, a, b)
+    values = apl(places, a, b) + (affine.line(places) - places.relu())
     width = places.diff(dim=0)
     counted = width > _SHORTEST * (high - low)
     slopes = values.diff(dim=0) / width.clamp(min=1e-300)

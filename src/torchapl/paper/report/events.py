@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -21,6 +19,8 @@ from torchapl.paper.metrics import (
 )
 from torchapl.paper.report.explorer import short
 from torchapl.paper.report.folders import Run
+from torchapl.runs.folder import SCORES
+from torchapl.runs.records import naming, read_tensors
 
 THRESHOLDS = torch.linspace(0.0, 0.99, 100)
 # Dense where classifiers differ, at small rates.
@@ -31,14 +31,17 @@ def read_scores(run: Run) -> tuple[Tensor, Tensor]:
     """Return the scores and labels of the test rows.
 
     Raises:
-        ValueError: If the file is damaged.
+        DamagedError: If the file cannot be trusted.
     """
-    path = f"{run.folder}/scores.safetensors"
-    try:
-        stored = safetensors.torch.load_file(path)
-        return stored["scores"].flatten().float(), stored["labels"].flatten()
-    except (safetensors.SafetensorError, KeyError) as error:
-        raise ValueError(f"damaged scores in {path}: {error}") from error
+    if run.folder is None:
+        raise ValueError(f"{run.setting} has no folder, so no scores")
+    path = run.folder / SCORES
+    stored = read_tensors(path)
+    with naming(path):
+        scores, labels = stored["scores"].flatten().float(), stored["labels"].flatten()
+        if len(scores) != len(labels) or bool((labels > 1).any()):
+            raise ValueError(f"holds {len(scores)} scores for {len(labels)} labels of 0 and 1")
+        return scores, labels
 
 
 def roc(scores: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
@@ -84,7 +87,7 @@ def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     """Return, for each name, ROC and significance: mean and deviation over its runs."""
     found: list[Json] = []
     for name, runs in groups.items():
-        tables = [read_scores(run) for run in runs if run.has("scores.safetensors")]
+        tables = [read_scores(run) for run in runs if run.has(SCORES)]
         if not tables:
             continue
         curves = torch.stack([roc(*table, RATES) for table in tables])

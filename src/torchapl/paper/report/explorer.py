@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import safetensors
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from torchapl.paper.config import Json
 from torchapl.paper.report.classes import CLASSES, curve_classes
-from torchapl.paper.report.curves import RunCurves, spread
 from torchapl.paper.report.folders import Run
+from torchapl.runs.curves import Layer, RunCurves, spread
+from torchapl.runs.folder import CURVES
+from torchapl.runs.records import DamagedError
 
 # Units of a layer, moments of a run and seeds of a setting that are kept, from generous to frugal.
 # A coarser map says less than another seed of the same setting does.
@@ -63,7 +66,7 @@ def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
 
     Where all do not fit, runs that only chose a setting are left out, then later seeds.
     """
-    recorded = [run for run in runs if run.has("curves.safetensors")]
+    recorded = [run for run in runs if run.has(CURVES)]
     sizes = {id(run): _sizes(run) for run in recorded}
 
     def size(run: Run, units: int, moments: int) -> float:
@@ -91,41 +94,42 @@ def read_curves(run: Run) -> RunCurves:
     """Return the recorded curves of a run.
 
     Raises:
-        ValueError: If its files are damaged.
+        DamagedError: If its files cannot be trusted.
     """
     if run.folder is None:
         raise ValueError(f"{run.setting} has no folder, so no curves")
-    try:
-        return RunCurves(run.folder)
-    except (safetensors.SafetensorError, KeyError) as error:
-        raise ValueError(f"damaged curves or inputs in {run.folder}: {error}") from error
+    return RunCurves(run.folder)
 
 
 def _sizes(run: Run) -> tuple[list[tuple[int, int]], int]:
     """Return hinges and units of every layer, and the number of moments, from the file's header."""
-    path = f"{run.folder}/curves.safetensors"
+    path = Path(f"{run.folder}/{CURVES}")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             keys = list(file.keys())
-            shapes = [
-                file.get_slice(key).get_shape()
-                for key in keys
-                if key.startswith("initial/") and key.endswith("/slope")
-            ]
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"damaged curves in {path}: {error}") from error
-    moments = len({key.partition("/")[0] for key in keys})
-    return [(shape[0], math.prod(shape[1:])) for shape in shapes], moments
+            shapes = {key: file.get_slice(key).get_shape() for key in keys}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise DamagedError(path, f"is not a file of tensors: {error}") from error
+    layers: dict[str, tuple[int, int]] = {}
+    moments = set()
+    for key, shape in shapes.items():
+        moment, _, rest = key.partition("/")
+        moments.add(moment)
+        # Of the moments that have the layer, the one with the most units.
+        if rest.endswith("/slope") and shape:
+            count = (shape[0], math.prod(shape[1:]))
+            layers[rest] = max(count, layers.get(rest, count))
+    return list(layers.values()), len(moments)
 
 
 def _run(run: Run, index: int, units: int, wanted: int) -> Json:
     curves = read_curves(run)
-    between = curves.epochs
-    last = ["learned"] if "learned" in curves.moments else []
-    room = wanted - 1 - len(last)
+    last = _hinges(curves.learned)
+    # Curves that had other hinges at the time cannot be drawn as one that moves.
+    first, *between = (moment for moment in curves.order if _hinges(curves.moments[moment]) == last)
     # The newest moments matter most in a run that is not finished, so count from the end.
-    picked = [between[len(between) - 1 - int(i)] for i in spread(len(between), room)][::-1]
-    moments = ["initial", *picked, *last]
+    picked = [between[len(between) - 1 - int(i)] for i in spread(len(between), wanted - 1)][::-1]
+    moments = [first, *picked]
     lines = run.lines()
     ranges = lines[-1].get("curves", {}) if lines else {}
     layers: list[Json] = []
@@ -135,22 +139,26 @@ def _run(run: Run, index: int, units: int, wanted: int) -> Json:
     return {"run": index, "moments": [_label(moment) for moment in moments], "layers": layers}
 
 
+def _hinges(layers: Mapping[str, Layer]) -> dict[str, int]:
+    return {name: len(layer.slope) for name, layer in layers.items()}
+
+
 def _layer(
     name: str, curves: RunCurves, moments: Sequence[str], window: tuple[float, float], units: int
 ) -> Json:
-    whole = curves.learned[name] if "learned" in curves.moments else curves.initial[name]
+    recorded = [curves.moments[moment][name] for moment in moments]
+    whole = max(recorded, key=lambda layer: math.prod(layer.unit_shape))
     shape = whole.unit_shape
     count = math.prod(shape)
-    stored = min(math.prod(curves.moments[moment][name].unit_shape) for moment in moments)
+    stored = min(math.prod(layer.unit_shape) for layer in recorded)
     lattice, kept = _lattice(shape, units, stored)
     frames: list[Json] = []
-    for moment in moments:
-        layer = curves.moments[moment][name]
-        slope, offset = (values.reshape(len(values), -1) for values in (layer.slope, layer.offset))
+    for layer in recorded:
+        slope, offset = layer.hinges
         # Snapshots of large layers hold evenly spaced units: number j is unit j * count // stored.
         here = slope.shape[1]
         columns = kept if here == count else _snapshot_index(kept, count, here)
-        classes = curve_classes(slope, offset, window)
+        classes = curve_classes(slope, offset, window, layer.affine)
         frames.append(
             {
                 "slope": _encode(slope[:, columns]),
@@ -163,6 +171,7 @@ def _layer(
         "name": name,
         "shape": list(shape),
         "hinges": len(whole.slope),
+        "affine": [short(number) for number in whole.affine],
         "lattice": list(lattice),
         "units": kept.tolist(),
         "window": [short(window[0]), short(window[1])],

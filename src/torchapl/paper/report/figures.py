@@ -16,9 +16,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from torchapl.paper.report.curves import Layer, RunCurves, spread
 from torchapl.paper.report.events import RATES, THRESHOLDS, cut_significances, roc
 from torchapl.plotting import ACCENT, GREY, LINE
+from torchapl.runs.curves import Layer, RunCurves, spread
 
 COLOURS = (LINE, ACCENT, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _X = torch.linspace(-3.0, 3.0, 301)
@@ -47,18 +47,38 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def sample_curves(layer: Layer) -> Figure:
-    """Draw a convex and a non-convex unit of a layer, those with the clearest bends (Figure 1)."""
-    slope = layer.slope.reshape(len(layer.slope), -1)
-    # A unit is convex if no bend lowers the slope; the bend at 0 raises it by 1.
-    lowest, highest = slope.amin(0), slope.amax(0)
-    chosen = {"convex": int(highest.argmax()), "not convex": int(lowest.argmin())}
-    figure = panels(2)
+    """Draw a convex and a non-convex unit of a layer, those with the clearest bends (Figure 1).
+
+    A layer whose units are all of one kind has one panel.
+    """
+    bends = _bends(layer)
+    lowest, highest = bends.amin(0), bends[1:].amax(0)
+    convex = lowest >= 0
+    chosen = {}
+    if bool(convex.any()):
+        chosen["convex"] = int(highest.where(convex, -torch.inf).argmax())
+    if not bool(convex.all()):
+        chosen["not convex"] = int(lowest.argmin())
+    figure = panels(len(chosen))
     values = layer.values(_X)
     for axes, (title, unit) in zip(figure.axes, chosen.items(), strict=True):
         axes.plot(_X, values[unit], color=LINE)
         _mark_hinges(axes, layer, unit)
         axes.set_title(f"{title}: unit {unit}", fontsize=8)
     return figure
+
+
+def _bends(layer: Layer) -> Tensor:
+    """Return by how much the slope grows at 0 and at each hinge, of shape ``(S + 1, units)``.
+
+    Where several bends are in one place, each of them is their sum: left of a leaky ReLU's hinge at
+    0 the slope is lower by 1 - 0.25, which is convex although that hinge alone is not.
+    """
+    slope, offset = layer.hinges
+    places = torch.cat([torch.full_like(offset[:1], layer.affine.center), offset])
+    single = torch.cat([torch.full_like(slope[:1], layer.affine.scale), slope])
+    together = places[:, None] == places[None]
+    return torch.where(together, single[None], 0.0).sum(1)
 
 
 def initial_and_learned(curves: RunCurves, *, units: int = 5) -> Figure:
@@ -153,7 +173,7 @@ def inputs_behind_curves(curves: RunCurves) -> Figure:
         density.set_yticks([])
         x = torch.linspace(float(edges[0]), float(edges[-1]), 200)
         axes.plot(x, layer.values(x).mean(0), color=LINE)
-        hinges = layer.offset.flatten()
+        hinges = layer.hinges[1].flatten()
         for hinge in hinges[spread(len(hinges), 60)].tolist():
             axes.axvline(hinge, ymax=0.05, color=ACCENT, linewidth=0.6)
         axes.set_xlim(float(edges[0]), float(edges[-1]))
@@ -177,7 +197,7 @@ def heat_maps(curves: RunCurves) -> Figure:
 
 
 def _mark_hinges(axes: Axes, layer: Layer, unit: int) -> None:
-    places = torch.cat([layer.offset.reshape(len(layer.offset), -1)[:, unit], torch.zeros(1)])
+    places = torch.cat([layer.hinges[1][:, unit], torch.tensor([layer.affine.center])])
     values = layer.values(places)[unit]
     axes.plot(places, values, "o", color=ACCENT, markersize=4)
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from torchapl.paper.config import Json
-from torchapl.paper.runs import RunResult, read_config, read_lines, read_result
+from torchapl.paper.config import Json, assignments
+from torchapl.paper.experiments import EXPERIMENTS
 from torchapl.paper.sweep.jobs import read_results
+from torchapl.runs.folder import (
+    CONFIG,
+    METRICS,
+    RESULT,
+    RunResult,
+    read_config,
+    read_result,
+    warn_left_out,
+)
+from torchapl.runs.records import DamagedError, read_lines
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,8 @@ class Run:
     overrides: tuple[str, ...]
     result: RunResult | None
     folder: Path | None
+    # Name of the data set it was trained on; empty where nobody knows.
+    data: str = ""
 
     @property
     def setting(self) -> str:
@@ -36,70 +50,102 @@ class Run:
     @property
     def selects(self) -> bool:
         """Whether the run only served to choose a setting on held-out rows."""
-        return any(text.startswith("data.validation=") for text in self.overrides)
+        return "data.validation" in assignments(self.overrides)
 
     def lines(self) -> list[dict[str, Json]]:
-        """Return the lines of metrics.jsonl."""
-        return [] if self.folder is None else read_lines(self.folder / "metrics.jsonl")
+        """Return the lines of metrics.jsonl.
+
+        Raises:
+            DamagedError: If they are not those that were written, or not all.
+        """
+        if not self.has(METRICS):
+            return []
+        path = Path(f"{self.folder}/{METRICS}")
+        lines = read_lines(path)
+        # A file that was cut ends like that of a run which is being written.
+        if self.result is not None and len(lines) < self.result.epochs:
+            reason = f"has {len(lines)} of the {self.result.epochs} epochs that were trained"
+            raise DamagedError(path, reason)
+        return lines
 
     def has(self, name: str) -> bool:
         """Whether the run has left this file."""
         return self.folder is not None and (self.folder / name).exists()
 
 
-def find_runs(source: Path) -> list[Run]:
-    """Return the runs below a folder, or of a file of stored results, in order of their names.
+def read_runs(source: Path) -> tuple[list[Run], list[DamagedError]]:
+    """Return the runs below a folder, in order of their names, and why others cannot be read.
 
     Args:
         source: A folder of runs, a single run's folder, or a file of results as JSON lines.
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If it holds no run that can be read; of several, one that cannot is warned of.
+        ValueError: If it holds no run that can be read.
     """
     if not source.exists():
         raise FileNotFoundError(f"no folder of runs at {source}")
+    runs: list[Run] = []
+    errors: list[DamagedError] = []
     if source.is_file():
         runs = [_of_result(result) for result in read_results(source).values()]
     else:
-        files = (*source.glob("**/config.json"), *source.glob("**/result.json"))
-        runs = _read_all({path.parent for path in files})
+        files = (*source.glob(f"**/{CONFIG}"), *source.glob(f"**/{RESULT}"))
+        for folder in sorted({path.parent for path in files}):
+            try:
+                run = _read(folder)
+            except DamagedError as error:
+                errors.append(error)
+            else:
+                # None: removed since it was found.
+                runs += [] if run is None else [run]
+    if not runs and errors:
+        raise errors[0]
     if not runs:
         raise ValueError(
             f"no runs in {source}: `torchapl train EXPERIMENT --runs {source}` makes one"
         )
-    return sorted(runs, key=lambda run: (run.experiment, run.overrides, run.scale, run.seed))
+    runs.sort(key=lambda run: (run.experiment, run.overrides, run.scale, run.seed))
+    return runs, errors
 
 
-def _read_all(folders: Iterable[Path]) -> list[Run]:
-    runs, errors = [], []
-    for folder in sorted(folders):
+def made_of(source: Path, make: Callable[[list[Run]], T]) -> tuple[T, list[DamagedError]]:
+    """Return what can be made of the runs below a folder whose files can all be trusted.
+
+    Those that cannot are left out with a warning, and returned.
+
+    Args:
+        source: As in :func:`read_runs`.
+        make: Reads the files that it needs.
+    """
+    runs, errors = read_runs(source)
+    while True:
         try:
-            run = _read(folder)
-        except ValueError as error:
+            made = make(runs)
+            break
+        except DamagedError as error:
             errors.append(error)
-            continue
-        # None: removed since it was found.
-        if run is not None:
-            runs.append(run)
-    if errors and not runs:
-        raise errors[0]
-    for reason in errors:
-        warnings.warn(f"left out: {reason}", stacklevel=3)
-    return runs
+            whole = [run for run in runs if run.folder != error.path.parent]
+            if not whole or len(whole) == len(runs):
+                raise
+            runs = whole
+    warn_left_out(errors)
+    return made, errors
 
 
-def _of_result(result: RunResult) -> Run:
+def _of_result(result: RunResult, data: str = "") -> Run:
+    if not data and result.experiment in EXPERIMENTS:
+        data = EXPERIMENTS.get(result.experiment).data.name
     overrides = tuple(sorted(result.overrides))
-    return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder)
+    return Run(result.experiment, result.scale, result.seed, overrides, result, result.folder, data)
 
 
 def _read(folder: Path) -> Run | None:
     result, config = read_result(folder), read_config(folder)
+    data = "" if config is None else config.data
     if result is not None:
-        return _of_result(result)
+        return _of_result(result, data)
     if config is None:
         return None
     overrides = tuple(sorted(config.overrides))
-    name, scale = config.experiment.name, config.experiment.scale
-    return Run(name, scale, config.seed, overrides, None, folder)
+    return Run(config.name, config.scale, config.seed, overrides, None, folder, data)

@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.activations.apl import AdaptivePiecewiseLinear
+from torchapl.paper.experiments import EXPERIMENTS, TABLES
 from torchapl.paper.report import figures
 from torchapl.paper.report.events import read_scores
 from torchapl.paper.report.explorer import read_curves
-from torchapl.paper.report.folders import Run, find_runs
+from torchapl.paper.report.folders import Run, made_of
 from torchapl.paper.report.tables import groups_of
+from torchapl.runs.folder import CURVES, SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from torchapl.paper.report.curves import RunCurves
+    from torchapl.runs.curves import RunCurves
 
 _OF_A_RUN: dict[str, Callable[[RunCurves], Figure]] = {
     "sample-curves": lambda curves: figures.sample_curves(next(iter(curves.learned.values()))),
@@ -40,7 +42,10 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
     Returns:
         The pictures' paths.
     """
-    runs = find_runs(source)
+    return made_of(source, lambda runs: _write(runs, folder))[0]
+
+
+def _write(runs: Sequence[Run], folder: Path) -> list[Path]:
     groups = {name: group for name, group in groups_of(runs).items() if not group[0].selects}
     written: list[Path] = []
 
@@ -51,7 +56,7 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
         written.append(path)
 
     for name, group in groups.items():
-        recorded = [run for run in group if run.has("curves.safetensors")]
+        recorded = [run for run in group if run.has(CURVES)]
         if recorded:
             curves = read_curves(recorded[0])
             for kind, draw in _OF_A_RUN.items():
@@ -60,7 +65,7 @@ def write_figures(source: Path, folder: Path) -> list[Path]:
     _learning(groups, keep)
     _hinges(runs, keep)
     first = {
-        name: next((run for run in group if run.has("scores.safetensors")), None)
+        name: next((run for run in group if run.has(SCORES)), None)
         for name, group in groups.items()
     }
     scores = {name: read_scores(run) for name, run in first.items() if run is not None}
@@ -87,8 +92,8 @@ def _learning(groups: dict[str, list[Run]], keep: Callable[..., None]) -> None:
         }
         having = {name: seeds for name, seeds in having.items() if seeds}
         # Data sets do not share an axis.
-        for data in sorted({name.partition("-")[0] for name in having}):
-            some = {name: seeds for name, seeds in having.items() if name.startswith(f"{data}-")}
+        for data in sorted({groups[name][0].data for name in having}):
+            some = {name: seeds for name, seeds in having.items() if groups[name][0].data == data}
             names = list(some)[:_LINES]
             if names:
                 chosen = {name: some[name] for name in names}
@@ -100,14 +105,18 @@ def _hinges(runs: Sequence[Run], keep: Callable[..., None]) -> None:
     for scale in sorted({run.scale for run in runs}):
         errors: dict[int, Sequence[float]] = {}
         baseline: list[float] = []
-        for run in runs:
-            result = run.result
-            if result is None or result.status != "finished" or run.overrides or run.scale != scale:
-                continue
-            if run.experiment == "cifar10-cnn-relu":
-                baseline.append(result.metrics["test_error"])
-            elif re.fullmatch(r"cifar10-cnn-apl(-s\d+)?", run.experiment):
-                hinges = EXPERIMENTS[run.experiment].activation.num_hinges
-                errors[hinges] = (*errors.get(hinges, ()), result.metrics["test_error"])
+        for cell in TABLES["table3"].cells:
+            values = [
+                run.result.metrics["test_error"]
+                for run in runs
+                if run.result is not None
+                and run.status == "finished"
+                and (run.experiment, run.scale, run.overrides) == (cell.experiment, scale, ())
+            ]
+            activation = EXPERIMENTS.get(cell.experiment).activation
+            if not isinstance(activation, AdaptivePiecewiseLinear):
+                baseline += values
+            elif activation.is_learned and values:
+                errors[activation.num_hinges] = values
         if len(errors) > 1 and baseline:
             keep(figures.error_against_hinges(errors, baseline), "error-against-hinges", scale)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from torchapl.paper.atomic import write_atomic
 from torchapl.paper.config import Json
 from torchapl.paper.report.modules import inline_modules
 from torchapl.paper.report.payload import SECTIONS, build_payload
+from torchapl.runs.atomic import write_atomic
 
 _PAGE = resources.files(__package__) / "page"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")

@@ -13,14 +13,16 @@ from pathlib import Path
 
 from torchapl.paper.config import Json
 from torchapl.paper.report.classes import CLASSES
-from torchapl.paper.report.curves import spread
 from torchapl.paper.report.events import classifiers
 from torchapl.paper.report.explorer import explorer, short
-from torchapl.paper.report.folders import Run, find_runs
-from torchapl.paper.report.tables import groups_of, paper_tables, runs_table, settings_table
+from torchapl.paper.report.folders import Run, made_of
+from torchapl.paper.report.tables import groups_of, runs_table, settings_table, tables_of_runs
+from torchapl.runs.curves import spread
+from torchapl.runs.records import is_number
 
 # Bytes of JSON: with the plotting library the page stays below 5 MB.
 BUDGET = 3_000_000
+# Numbers of an epoch that a reader looks for first; others follow.
 LEARNING = (
     "test_error",
     "test_auc",
@@ -31,6 +33,8 @@ LEARNING = (
     "valid_auc",
     "test_significance_histogram",
 )
+# Numbers that are no curve of learning.
+_NOT_DRAWN = ("epoch", "step", "lr", "seconds")
 _EPOCHS, _FEWEST_EPOCHS = 80, 10
 # Beyond this many settings, those that only served a choice are not drawn.
 _MANY = 40
@@ -40,6 +44,7 @@ _MANY = 40
 class Material:
     """What a report is about: all runs, the same by setting, and those settings that are drawn."""
 
+    source: Path
     runs: Sequence[Run]
     groups: Mapping[str, Sequence[Run]]
     drawn: Mapping[str, Sequence[Run]]
@@ -54,23 +59,30 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If it holds no runs, or a damaged one.
+        ValueError: If it holds no runs that can be trusted; of several, others are left out.
     """
-    runs = find_runs(source)
-    groups = groups_of(runs)
-    drawn = groups
-    if len(groups) > _MANY:
-        drawn = {name: group for name, group in groups.items() if not group[0].selects}
-    material = Material(runs, groups, drawn)
     payload: dict[str, Json] = {
         "title": f"Learned curves: {source.resolve().name}",
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "version": importlib.metadata.version("torchapl"),
     }
+    sections, errors = made_of(source, lambda runs: _sections(source, runs, budget))
+    payload["left_out"] = [str(error) for error in errors]
+    payload |= sections
+    return {key: _finite(value) for key, value in payload.items()}
+
+
+def _sections(source: Path, runs: Sequence[Run], budget: int) -> dict[str, Json]:
+    groups = groups_of(runs)
+    drawn = groups
+    if len(groups) > _MANY:
+        drawn = {name: group for name, group in groups.items() if not group[0].selects}
+    material = Material(source, runs, groups, drawn)
+    content: dict[str, Json] = {}
     # The explorer takes the room that all others leave.
     for name in sorted(SECTIONS, key="explorer".__eq__):
-        payload |= SECTIONS[name](material, budget - len(json.dumps(payload)))
-    return {key: _finite(value) for key, value in payload.items()}
+        content |= SECTIONS[name](material, budget - len(json.dumps(content)))
+    return content
 
 
 def _finite(value: Json) -> Json:
@@ -86,7 +98,7 @@ def _finite(value: Json) -> Json:
 
 def tables_of(payload: Mapping[str, Json]) -> dict[str, Json]:
     """Return the part of the payload that is for machines: tables, settings and runs."""
-    return {key: payload[key] for key in ("tables", "settings", "runs")}
+    return {key: payload[key] for key in ("tables", "settings", "runs", "left_out")}
 
 
 def _learning_within(groups: Mapping[str, Sequence[Run]], budget: int) -> list[Json]:
@@ -112,12 +124,10 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
     # Counted from the end, so that the last epoch is always there.
     kept = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), at_most))
     metrics: dict[str, Json] = {}
-    for metric in LEARNING:
+    for metric in _metrics([line for group in lines.values() for line in group]):
         points: list[Json] = []
         for epoch in kept:
-            values = [
-                float(str(line[metric])) for line in lines[epoch] if line.get(metric) is not None
-            ]
+            values = [value for line in lines[epoch] if is_number(value := line.get(metric))]
             # Of a run that diverged, the epochs before.
             values = [value for value in values if math.isfinite(value)]
             if values:
@@ -126,8 +136,14 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
                 points.append([epoch, short(mean), short(std), len(values)])
         if points:
             metrics[metric] = points
-    data = runs[0].experiment.partition("-")[0]
-    return {"name": name, "data": data, "n": len(runs), "metrics": metrics}
+    return {"name": name, "data": runs[0].data, "n": len(runs), "metrics": metrics}
+
+
+def _metrics(lines: Sequence[Mapping[str, Json]]) -> list[str]:
+    """Return the names of numbers that lines have, those of :data:`LEARNING` first."""
+    names = {name: None for line in lines for name, value in line.items() if is_number(value)}
+    first = [name for name in LEARNING if name in names]
+    return [*first, *(name for name in names if name not in (*first, *_NOT_DRAWN))]
 
 
 def _explorer(material: Material, room: int) -> dict[str, Json]:
@@ -143,7 +159,7 @@ def _runs(material: Material, room: int) -> dict[str, Json]:
 # The sections of the page in their order. Each is drawn by page/sections/<name>.js from what its
 # function here returns; the functions are given the bytes of JSON that are left.
 SECTIONS: dict[str, Callable[[Material, int], dict[str, Json]]] = {
-    "tables": lambda material, room: {"tables": paper_tables(material.runs)},
+    "tables": lambda material, room: {"tables": tables_of_runs(material.runs, material.source)},
     "learning": lambda material, room: {"learning": _learning_within(material.drawn, room // 2)},
     "explorer": _explorer,
     "classifiers": lambda material, room: {"classifiers": classifiers(material.drawn)},

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from torchapl.paper.config import Json
-from torchapl.paper.experiments import TABLES, Table
+from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Table
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
+from torchapl.paper.sweep.comparison import saved_comparisons
 from torchapl.paper.sweep.jobs import Results, by_job
-from torchapl.paper.sweep.render import as_json, mean_and_std, rows_of
-from torchapl.paper.sweep.statistics import SIGNIFICANCE, summarise
+from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, row_title, rows_of
+from torchapl.paper.sweep.statistics import summarise
+from torchapl.runs.log import OWN
 
 HEADER = (
     "Method",
     "Data",
     "n",
     "Mean (std)",
-    "Difference to ReLU, 95 % interval",
+    "Difference to {baseline}, 95 % interval",
     "Less error",
     "Chosen",
     "Published",
@@ -33,47 +37,51 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 
     Example:
         >>> sweep_of([Run("cifar10-cnn-relu", "lab", 3, (), None, None)], "lab")
-        Sweep(scale='lab', seeds=4, selection_seeds=0)
+        Sweep(scale='lab', seeds=None, selection_seeds=0, rates=None)
     """
-    seeds = [run.seed for run in runs if run.scale == scale and not run.selects]
     chosen = {run.seed for run in runs if run.scale == scale and run.selects}
     # Candidates are compared over seeds 0 to n - 1; one of another seed is somebody's own run.
     selection = next(seed for seed in range(len(chosen) + 1) if seed not in chosen)
-    return Sweep(scale, max(seeds, default=0) + 1, selection)
+    return Sweep(scale, None, selection)
 
 
-def paper_tables(runs: Sequence[Run]) -> list[Json]:
-    """Return the tables of the paper that the runs say something about, at every scale."""
+def tables_of_runs(runs: Sequence[Run], source: Path) -> list[Json]:
+    """Return the comparisons and the tables of the paper that the runs say something about."""
     results = by_job(run.result for run in runs if run.result is not None)
     found: list[Json] = []
-    for scale in sorted({run.scale for run in runs}):
+    for comparison in saved_comparisons(source):
+        if comparison.experiment in EXPERIMENTS:
+            found += _parts(comparison.table(), comparison.sweep(), results, comparison.baseline)
+        else:
+            warnings.warn(
+                f"no table of {comparison.experiment}: --load the file that registers it",
+                stacklevel=2,
+            )
+    # Somebody's own runs may be of a scale that no table has.
+    for scale in sorted({run.scale for run in runs} & SCALES.keys()):
         sweep = sweep_of(runs, scale)
         for table in TABLES.values():
-            metrics: list[str | None] = [None, SIGNIFICANCE[0]]
-            for metric in metrics if table.name == "table2" else metrics[:1]:
-                content = _table(table, sweep, results, metric)
-                if content is not None:
-                    found.append(content)
+            found += _parts(table, sweep, results, "relu")
     return found
 
 
-def _table(table: Table, sweep: Sweep, results: Results, metric: str | None) -> Json:
-    summaries = summarise(table, sweep, results, metric)
-    rows = rows_of(table, summaries)
-    if not rows:
-        return None
-    title = table.title
-    if table.name == "table2":
-        title = "AUC" if metric is None else "Expected significance, sigma"
-    cells = [cell for cell in as_json(summaries) if isinstance(cell, dict)]
-    return {
-        "name": table.name,
-        "title": title,
-        "scale": sweep.scale,
-        "header": list(HEADER),
-        "rows": [list(row) for row in rows],
-        "cells": [cell for cell in cells if cell["n"] or cell["failed"]],
-    }
+def _parts(table: Table, sweep: Sweep, results: Results, baseline: str) -> list[Json]:
+    """Return a table for every metric that its runs have."""
+    parts: list[Json] = []
+    for metric, summaries in by_metric(summarise(table, sweep, results, baseline)).items():
+        rows = rows_of(table, summaries)
+        if rows:
+            parts.append(
+                {
+                    "name": table.name,
+                    "title": f"{table.title}, {metric.title}",
+                    "scale": sweep.scale,
+                    "header": [text.format(baseline=row_title(baseline)) for text in HEADER],
+                    "rows": [list(row) for row in rows],
+                    "cells": as_json([s for s in summaries if s.n or s.failed]),
+                }
+            )
+    return parts
 
 
 def groups_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -92,11 +100,12 @@ def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     for runs in groups.values():
         done = [run.result for run in runs if run.result and run.result.status == "finished"]
         numbers: dict[str, Json] = {}
-        for metric, digits in _MAIN.items():
+        for metric in _main_metrics(runs):
             values = [result.metrics[metric] for result in done if metric in result.metrics]
             if values:
                 std = statistics.stdev(values) if len(values) > 1 else math.nan
-                numbers[metric] = mean_and_std(statistics.fmean(values), std, digits)
+                mean = statistics.fmean(values)
+                numbers[metric] = mean_and_std(mean, std, _MAIN.get(metric, _digits(mean)))
         rows.append(
             {
                 "name": runs[0].setting,
@@ -108,6 +117,17 @@ def settings_table(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
             }
         )
     return rows
+
+
+def _main_metrics(runs: Sequence[Run]) -> list[str]:
+    """Return the numbers that are shown of some runs; of somebody's own, all."""
+    names = dict.fromkeys(name for run in runs if run.result for name in run.result.metrics)
+    return [name for name in names if name in _MAIN or runs[0].scale == OWN]
+
+
+def _digits(value: float) -> int:
+    """Return the decimals that give a number at least three digits."""
+    return max(2, 3 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
 
 
 def runs_table(runs: Sequence[Run]) -> list[Json]:
@@ -132,10 +152,12 @@ def runs_table(runs: Sequence[Run]) -> list[Json]:
                 if result is None
                 else {
                     key: result.metrics[key]
-                    for key in _MAIN
-                    if math.isfinite(result.metrics.get(key, math.nan))
+                    for key in _main_metrics([run])
+                    if math.isfinite(result.metrics[key])
                 },
                 "error": None if result is None else result.error,
+                # Results of older versions carry none.
+                "has_checksum": result is not None and result.is_sealed,
                 "commit": None if result is None else result.environment.get("commit"),
             }
         )

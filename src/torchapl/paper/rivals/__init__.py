@@ -3,7 +3,8 @@
 from torchapl.paper.rivals.attention import gates, policy_cost
 from torchapl.paper.rivals.channel_out import ChannelOut, channel_out
 from torchapl.paper.rivals.companion import Companions
-from torchapl.paper.rivals.max_norm import max_norm_
+from torchapl.paper.rivals.losses import cross_entropy, squared_hinge
+from torchapl.paper.rivals.max_norm import max_norm_, max_norm_layer_
 from torchapl.paper.rivals.maxout import Maxout, maxout
 from torchapl.paper.rivals.probout import Probout, probout
 from torchapl.paper.rivals.snes import SNES
@@ -15,9 +16,12 @@ __all__ = [
     "Maxout",
     "Probout",
     "channel_out",
+    "cross_entropy",
     "gates",
     "max_norm_",
+    "max_norm_layer_",
     "maxout",
     "policy_cost",
     "probout",
+    "squared_hinge",
 ]

@@ -52,17 +52,18 @@ def probout(input: Tensor, pieces: int, sharpness: float = 1.0, *, dim: int = 1)
     """Return a randomly drawn piece of every unit, see :class:`Probout`."""
     dim = check_input(input, pieces, dim)
     output, *others = split(input, pieces, dim)
-    best = _score(output, sharpness)
+    weights = _log_weight(output, sharpness)
     for part in others:
-        score = _score(part, sharpness)
-        output = torch.where(score > best, part, output)
-        best = torch.maximum(score, best)
+        # One after the other: a piece replaces those before it with its share of all so far. That
+        # is a uniform number less per unit than a draw among all at once.
+        weight = _log_weight(part, sharpness)
+        share = torch.sigmoid(weight - weights)
+        output = torch.where(torch.rand_like(share) < share, part, output)
+        weights = torch.logaddexp(weights, weight)
     return output
 
 
 @torch.no_grad()
-def _score(part: Tensor, sharpness: float) -> Tensor:
-    """Return logits plus Gumbel noise, the largest of which is a draw from their softmax."""
-    # Below float32 the noise would take too few values.
-    wide = part.to(torch.promote_types(part.dtype, torch.float32))
-    return sharpness * wide - torch.empty_like(wide).exponential_().log()
+def _log_weight(part: Tensor, sharpness: float) -> Tensor:
+    # Below float32 a uniform number would take too few values.
+    return sharpness * part.to(torch.promote_types(part.dtype, torch.float32))

@@ -1,40 +1,32 @@
-"""Many runs: what a table needs, done by processes of this machine or by a Ray cluster."""
+"""Many runs: what tables need, done by processes of this machine or by a Ray cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from torchapl.paper.experiments import Table
-from torchapl.paper.sweep.ensemble import make_ensemble
-from torchapl.paper.sweep.jobs import Job, Sweep, read_results, wanted_experiments
-from torchapl.paper.sweep.local import Done, LocalPool
+from torchapl.paper.experiments import Cell
+from torchapl.paper.sweep.jobs import Job, read_results
+from torchapl.paper.sweep.plan import Sweep
+from torchapl.paper.sweep.pool import Listener, Pool
 
-__all__ = ["Job", "LocalPool", "Pool", "Sweep", "reproduce"]
-
-
-class Pool(Protocol):
-    """What runs jobs somewhere."""
-
-    def run(self, jobs: Sequence[Job], done: Done) -> None:
-        """Run all jobs; tell ``done`` about each, with an error message if it has no result."""
+__all__ = ["Job", "Listener", "Pool", "Sweep", "reproduce"]
 
 
 def reproduce(
-    tables: Sequence[Table],
+    cells: Sequence[Cell],
     sweep: Sweep,
     root: Path,
     pool: Pool,
     *,
-    progress: Callable[[Sequence[Job]], Done],
+    progress: Callable[[Sequence[Job]], Listener],
 ) -> dict[Job, str]:
-    """Do all runs that the tables still need, choices of the validation rows first.
+    """Do all runs that some cells of tables still need, choices of the validation rows first.
 
     What to do next follows from the results on disk, so an interrupted call goes on where it was.
 
     Args:
-        tables: Which cells.
+        cells: What to fill.
         sweep: Scale and seeds.
         root: Folder of all runs.
         pool: Runs the jobs.
@@ -43,31 +35,38 @@ def reproduce(
     Returns:
         The jobs that ended without a result, with the reason; the others are on disk.
     """
-    wanted = wanted_experiments(tables)
     broken: dict[Job, str] = {}
+    tried: set[Job] = set()
     while True:
         results = read_results(root)
-        jobs = [
-            job
-            for (name, choose), members in wanted.items()
-            for job in sweep.next_jobs(name, results, choose=choose, members=members)
-            if job not in broken
-        ]
-        # Two tables may want the same run.
-        jobs = list(dict.fromkeys(jobs))
+        # Two cells may want the same run.
+        wanted = dict.fromkeys(job for cell in cells for job in sweep.next_jobs(cell, results))
+        for job in tried & wanted.keys() - broken.keys():
+            broken[job] = "it ended without an error, but there is no result that counts"
+        jobs = [job for job in wanted if job not in broken]
         if not jobs:
-            break
-        tell = progress(jobs)
+            return broken
+        tried.update(jobs)
+        listener = _Noting(progress(jobs), broken)
+        try:
+            pool.run(jobs, listener)
+        finally:
+            listener.end()
 
-        def done(job: Job, error: str | None, tell: Done = tell) -> None:
-            if error is not None:
-                broken[job] = error
-            tell(job, error)
 
-        pool.run(jobs, done)
-    for (name, choose), members in wanted.items():
-        if members > 1:
-            made, missing = sweep.choices(name, results, choose=choose)
-            if not missing:
-                make_ensemble(sweep.final_jobs(name, made, members), results, root)
-    return broken
+class _Noting:
+    """Passes on what is told, and keeps the errors."""
+
+    def __init__(self, listener: Listener, broken: dict[Job, str]) -> None:
+        self._listener, self._broken = listener, broken
+
+    def step(self, job: Job, share: float) -> None:
+        self._listener.step(job, share)
+
+    def done(self, job: Job, error: str | None) -> None:
+        if error is not None:
+            self._broken[job] = error
+        self._listener.done(job, error)
+
+    def end(self) -> None:
+        self._listener.end()

@@ -6,85 +6,74 @@ elsewhere, where it goes on from its last checkpoint.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torchapl.paper.sweep.jobs import Job
-from torchapl.paper.sweep.local import Done
-from torchapl.paper.train import RunLockedError, train
+from torchapl.paper.sweep.pool import Listener, Outcome, Place, Pool, attempt
 
-# A dead node's lock may outlive it for a moment on shared storage.
-_LOCK_PATIENCE = 60.0
 _RETRIES = 10
+_POLL_SECONDS = 0.2
 
 
-class RayPool:
-    """Runs jobs as tasks of a Ray cluster.
+class RayPool(Pool):
+    """Runs jobs as tasks of a Ray cluster, which reschedules those of dead nodes.
 
     Args:
-        root: Folder of all runs, the same path on every node.
-        data: Folder with the data sets' files, likewise.
-        device: As in ``torchapl train``; on a cluster with GPUs a run asks for one of them.
+        place: Where runs and data are, the same paths on every node; on a cluster with GPUs a run
+            asks for one of them.
         address: Of the cluster; ``"auto"`` finds the one this machine belongs to.
     """
 
-    def __init__(self, root: Path, data: Path | None, device: str, address: str) -> None:
+    def __init__(self, place: Place, address: str) -> None:
         try:
             import ray
         except ImportError as error:
             raise ValueError(f"--ray needs 'pip install torchapl[ray]': {error}") from error
+        # Workers have folders of their own.
+        resolved = replace(
+            place,
+            root=place.root.resolve(),
+            data=None if place.data is None else place.data.resolve(),
+            loaded=tuple(file.resolve() for file in place.loaded),
+        )
+        super().__init__(resolved)
         # Partly typed: strict checking would refuse some of its functions.
         self.ray: Any = ray
-        # Workers have folders of their own.
-        self.root = root.resolve()
-        self.data = None if data is None else data.resolve()
-        self.device = device
+        self.running: dict[Any, Job] = {}
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
-
-    def _on_gpu(self) -> bool:
-        has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
-        return self.device.startswith("cuda") or (self.device == "auto" and has_gpus)
-
-    def run(self, jobs: Sequence[Job], done: Done) -> None:
-        """Run all jobs and tell ``done`` about each; Ray reschedules those of dead nodes."""
-        task = self.ray.remote(
+        self.task = self.ray.remote(
             num_cpus=1,
             num_gpus=1 if self._on_gpu() else 0,
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
-        )(train_here)
-        running = {task.remote(job, self.root, self.data, self.device): job for job in jobs}
-        while running:
-            ready, _ = self.ray.wait(list(running), num_returns=1)
-            for reference in ready:
-                job = running.pop(reference)
-                try:
-                    self.ray.get(reference)
-                except self.ray.exceptions.RayTaskError as error:
-                    done(job, str(error.cause))
-                except self.ray.exceptions.RayError as error:
-                    done(job, f"{type(error).__name__}: {error}".splitlines()[0])
-                else:
-                    done(job, None)
+        )(attempt)
 
+    def _on_gpu(self) -> bool:
+        has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
+        device = self.place.device
+        return device.startswith("cuda") or (device == "auto" and has_gpus)
 
-def train_here(job: Job, root: Path, data: Path | None, device: str) -> None:
-    """Train, or resume, one job in this process, a worker of the cluster."""
-    deadline = time.monotonic() + _LOCK_PATIENCE
-    while True:
-        try:
-            train(
-                job.settings(),
-                job.seed,
-                job.folder(root),
-                device=device,
-                data_root=data,
-                overrides=job.overrides,
-            )
-            return
-        except RunLockedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(1.0)
+    def room(self) -> int:
+        # Ray has queues of its own.
+        return 1_000_000
+
+    def start(self, job: Job) -> None:
+        self.running[self.task.remote(job, self.place)] = job
+
+    def ended(self, listener: Listener) -> Iterator[tuple[Job, Outcome]]:
+        ready, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)
+        for reference in ready:
+            job = self.running.pop(reference)
+            try:
+                yield job, self.ray.get(reference)
+            except self.ray.exceptions.RayTaskError as error:
+                yield job, Outcome(str(error.cause))
+            except self.ray.exceptions.RayError as error:
+                yield job, Outcome(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def stop(self) -> None:
+        for reference in self.running:
+            self.ray.cancel(reference)
+        self.running.clear()

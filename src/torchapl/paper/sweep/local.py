@@ -2,123 +2,143 @@
 
 from __future__ import annotations
 
+import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import IO, cast
 
 import torch
 
 from torchapl.paper.sweep.jobs import Job
+from torchapl.paper.sweep.pool import Listener, Outcome, Place, Pool
+from torchapl.paper.sweep.worker import request
 
-# Exit codes of `torchapl train` after which there is a result: finished, and failed (diverged).
-_HAS_RESULT = (0, 1)
 _POLL_SECONDS = 0.2
-_RETRY_SECONDS = 20.0
-
-# Called with a job and an error message, None when the job has a result.
-Done = Callable[[Job, str | None], None]
+_CHUNK = 1 << 16
 
 
-def command(job: Job, root: Path, data: Path | None, device: str) -> list[str]:
-    """Return the command line that trains, or resumes, one job."""
-    arguments = [sys.executable, "-m", "torchapl.cli", "train", job.experiment]
-    arguments += ["--scale", job.scale, "--seed", str(job.seed), "--runs", str(root)]
-    arguments += ["--device", device, "--quiet"]
-    for assignment in job.overrides:
-        arguments += ["--set", assignment]
-    return arguments if data is None else [*arguments, "--data", str(data)]
+class _Worker:
+    """One process, the job it is at, and what it has said of an unfinished line."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.job: Job | None = None
+        self._said = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "torchapl.paper.sweep.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **settings},
+            # Ctrl-C reaches the sweep alone, which then asks the workers to save.
+            start_new_session=True,
+        )
+        self.input = cast("IO[bytes]", self.process.stdin)
+        self.output = cast("IO[bytes]", self.process.stdout)
+
+    def begin(self, job: Job, place: Place) -> None:
+        self.job = job
+        # One that has died is met when its answer is read.
+        with suppress(BrokenPipeError):
+            self.input.write(request(job, place))
+            self.input.flush()
+
+    def answers(self) -> list[bytes] | None:
+        """Return the lines that have come, None at the end of the process."""
+        chunk = os.read(self.output.fileno(), _CHUNK)
+        if not chunk:
+            return None
+        *lines, self._said = (self._said + chunk).split(b"\n")
+        return lines
+
+    def end(self) -> int:
+        """Wait for the process, and close its pipes."""
+        code = self.process.wait()
+        with suppress(BrokenPipeError):
+            self.input.close()
+        self.output.close()
+        return code
 
 
-class LocalPool:
-    """Runs jobs as child processes; a job that crashes is named and does not stop the others.
+class LocalPool(Pool):
+    """Runs jobs in worker processes that live until the end.
 
     Args:
-        root: Folder of all runs.
-        data: Folder with the data sets' files.
-        device: As in ``torchapl train``.
+        place: Where runs and data are.
         workers: Processes at a time.
     """
 
-    def __init__(self, root: Path, data: Path | None, device: str, workers: int) -> None:
-        self.root, self.data, self.device, self.workers = root, data, device, workers
-        self.running: dict[Job, subprocess.Popen[bytes]] = {}
-        self.gpus: dict[Job, int] = {}
-        # When a job that another process was at may be tried again.
-        self.retry: dict[Job, float] = {}
+    def __init__(self, place: Place, workers: int) -> None:
+        super().__init__(place)
+        # Each has a place, with its GPU if there are several; one that died is replaced.
+        self.workers: list[_Worker | None] = [None] * workers
 
-    def run(self, jobs: Sequence[Job], done: Done) -> None:
-        """Run all jobs and tell ``done`` about each; on an exception the children save and end.
+    def room(self) -> int:
+        return sum(worker is None or worker.job is None for worker in self.workers)
 
-        A job that another process is at, of a second sweep or of one that was killed, is awaited.
-        """
-        waiting = list(jobs)
-        try:
-            while waiting or self.running:
-                now = time.monotonic()
-                ready = [job for job in waiting if self.retry.get(job, now) <= now]
-                for job in ready[: self.workers - len(self.running)]:
-                    waiting.remove(job)
-                    self._start(job)
-                for job, code, message in list(self._ended()):
-                    if code == os.EX_TEMPFAIL:
-                        self._put_off(job)
-                        waiting.append(job)
-                    else:
-                        done(job, None if code in _HAS_RESULT else message)
-                time.sleep(_POLL_SECONDS)
-        except BaseException:
-            self._stop()
-            raise
+    def start(self, job: Job) -> None:
+        """Give the job to a worker that has nothing to do, or to a new one."""
+        idle = [number for number, worker in enumerate(self.workers) if worker and not worker.job]
+        number = idle[0] if idle else self.workers.index(None)
+        worker = self.workers[number] or _Worker(self._settings(number))
+        self.workers[number] = worker
+        worker.begin(job, self.place)
 
-    def _start(self, job: Job) -> None:
-        settings = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.workers))}
-        if self.device in ("auto", "cuda") and torch.cuda.device_count() > 1:
-            settings["CUDA_VISIBLE_DEVICES"] = str(self._idle_gpu(job))
-        log = self._log(job)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as file:
-            self.running[job] = subprocess.Popen(
-                command(job, self.root, self.data, self.device),
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **settings},
-                # Ctrl-C reaches this process alone, which then asks the children to save.
-                start_new_session=True,
-            )
+    def _settings(self, number: int) -> dict[str, str]:
+        """Return the environment of a worker: its share of the cores, its GPU."""
+        threads = max(1, (os.cpu_count() or 1) // len(self.workers))
+        settings = {"OMP_NUM_THREADS": str(threads)}
+        gpus = torch.cuda.device_count()
+        if self.place.device in ("auto", "cuda") and gpus > 1:
+            settings["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
+        return settings
 
-    def _put_off(self, job: Job) -> None:
-        if job not in self.retry:
-            folder = job.folder(self.root)
-            warnings.warn(f"{folder} is in use by another process: waiting for it", stacklevel=3)
-        self.retry[job] = time.monotonic() + _RETRY_SECONDS
+    def ended(self, listener: Listener) -> Iterator[tuple[Job, Outcome]]:
+        with selectors.DefaultSelector() as selector:
+            for number, worker in enumerate(self.workers):
+                if worker is not None:
+                    selector.register(worker.output, selectors.EVENT_READ, number)
+            ready = [key.data for key, _ in selector.select(_POLL_SECONDS)]
+        for number in ready:
+            yield from self._read(number, listener)
 
-    def _idle_gpu(self, job: Job) -> int:
-        """Return the GPU with the fewest runs, and remember that it has one more."""
-        busy = [self.gpus[other] for other in self.running]
-        self.gpus[job] = min(range(torch.cuda.device_count()), key=busy.count)
-        return self.gpus[job]
+    def _read(self, number: int, listener: Listener) -> Iterator[tuple[Job, Outcome]]:
+        worker = self.workers[number]
+        if worker is None:
+            return
+        lines = worker.answers()
+        job = worker.job
+        if lines is None:
+            self.workers[number] = None
+            code = worker.end()
+            if job is not None:
+                yield job, Outcome(_death(code, job, self.place))
+            return
+        for answer in map(json.loads, lines):
+            if job is None:
+                continue
+            if "share" in answer:
+                listener.step(job, answer["share"])
+            else:
+                worker.job = None
+                yield job, Outcome(**answer["outcome"])
 
-    def _log(self, job: Job) -> Path:
-        return job.folder(self.root) / "log.txt"
+    def stop(self) -> None:
+        """Let idle workers end, and those at a run once they have saved it."""
+        living = [worker for worker in self.workers if worker is not None]
+        for worker in living:
+            if worker.job is not None:
+                worker.process.send_signal(signal.SIGTERM)
+            with suppress(BrokenPipeError):
+                worker.input.close()
+        for worker in living:
+            worker.end()
+        self.workers = [None] * len(self.workers)
 
-    def _ended(self) -> Iterator[tuple[Job, int, str]]:
-        for job, process in list(self.running.items()):
-            code = process.poll()
-            if code is not None:
-                del self.running[job]
-                # A child of another locale may write what is no UTF-8.
-                log = self._log(job).read_text(encoding="utf-8", errors="replace")
-                lines = log.strip().splitlines()
-                yield job, code, lines[-1] if lines else f"exit code {code}"
 
-    def _stop(self) -> None:
-        for process in self.running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.running.values():
-            process.wait()
-        self.running.clear()
+def _death(code: int, job: Job, place: Place) -> str:
+    how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"its process was {how}; see {job.folder(place.root) / 'log.txt'}"

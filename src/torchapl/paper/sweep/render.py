@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+from torchapl.paper.activations import ACTIVATIONS
 from torchapl.paper.config import Json
-from torchapl.paper.experiments import Table
-from torchapl.paper.sweep.statistics import BASELINES, Difference, Summary
-
-_EMPTY = "no runs yet"
+from torchapl.paper.experiments import Metric, Table
+from torchapl.paper.sweep.statistics import Difference, Summary
 
 
-def rows_of(table: Table, summaries: Mapping[str, Mapping[str, Summary]]) -> list[tuple[str, ...]]:
+def by_metric(summaries: Sequence[Summary]) -> dict[Metric, list[Summary]]:
+    """Return the summaries by what they measure: each is a table of its own."""
+    parts: dict[Metric, list[Summary]] = {}
+    for summary in summaries:
+        parts.setdefault(summary.metric, []).append(summary)
+    return parts
+
+
+def rows_of(table: Table, summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
     """Return the table's lines as strings, one for each cell that has a run or a failure."""
-    lines = []
-    for title, cells in summaries.items():
-        for column, summary in cells.items():
-            if summary.n or summary.failed:
-                lines.append((title, table.columns[column], *_describe(summary)))
-    return lines
+    return [
+        (summary.row, table.columns[summary.column], *_describe(summary))
+        for summary in summaries
+        if summary.n or summary.failed
+    ]
 
 
-def _lines(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str
-) -> list[tuple[str, ...]]:
-    """Return header and rows; nothing where there are no rows."""
-    difference = f"to {BASELINES[baseline]}, 95 %"
+def _lines(table: Table, summaries: Sequence[Summary], baseline: str) -> list[tuple[str, ...]]:
+    """Return header and rows."""
+    difference = f"to {row_title(baseline)}, 95 %"
     header = ("method", "data", "n", "mean (std)", difference, "less error", "chosen", "published")
-    rows = rows_of(table, summaries)
-    return [header, *rows] if rows else []
+    lines = [header, *rows_of(table, summaries)]
+    if any(summary.published for summary in summaries):
+        return lines
+    return [line[:-1] for line in lines]
+
+
+def row_title(row: str) -> str:
+    """Return how tables call the row of an activation."""
+    return ACTIVATIONS.get(row).title if row in ACTIVATIONS else row
 
 
 def _describe(summary: Summary) -> tuple[str, ...]:
-    digits = 4 if summary.metric.endswith("auc") else 2
+    digits = summary.metric.digits
     failed = f" + {summary.failed} failed" if summary.failed else ""
     return (
         f"{summary.n}{failed}",
@@ -54,16 +65,12 @@ def mean_and_std(mean: float, std: float, digits: int) -> str:
 
 def _published(summary: Summary) -> str:
     """Return the paper's number as the paper writes it."""
-    number = summary.published
-    if number is None:
+    if summary.published is None:
         return ""
-    mean, std = 2, 2
-    if summary.metric.endswith("auc"):
-        mean, std = 3, 4
-    elif "significance" in summary.metric:
-        std = 3
-    spread = "" if number.std is None else f" ({number.std:.{std}f})"
-    return f"{number.mean:.{mean}f}{spread}"
+    mean, std = summary.published
+    mean_digits, std_digits = summary.metric.published_digits
+    spread = "" if std is None else f" ({std:.{std_digits}f})"
+    return f"{mean:.{mean_digits}f}{spread}"
 
 
 def _reduction(found: Difference | None) -> str:
@@ -79,24 +86,16 @@ def _difference(found: Difference | None, digits: int) -> str:
     return f"{found.mean:+.{digits}f} +- {found.half_width:.{digits}f}"
 
 
-def markdown(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
-) -> str:
+def markdown(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table as Markdown."""
     lines = _lines(table, summaries, baseline)
-    if not lines:
-        return _EMPTY
     lines.insert(1, ("---",) * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def text(
-    table: Table, summaries: Mapping[str, Mapping[str, Summary]], baseline: str = "relu"
-) -> str:
+def text(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
     """Return the table in aligned columns."""
     lines = _lines(table, summaries, baseline)
-    if not lines:
-        return _EMPTY
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
@@ -104,47 +103,43 @@ def text(
     )
 
 
-def as_json(summaries: Mapping[str, Mapping[str, Summary]]) -> list[Json]:
+def as_json(summaries: Sequence[Summary]) -> list[Json]:
     """Return the cells as plain values, with every run's number and the validation scores."""
-    cells: list[Json] = []
-    for title, row in summaries.items():
-        for column, summary in row.items():
-            found = summary.difference
-            cells.append(
-                {
-                    "row": title,
-                    "column": column,
-                    "experiment": summary.experiment,
-                    "metric": summary.metric,
-                    "n": summary.n,
-                    "failed": summary.failed,
-                    "mean": _number(summary.mean),
-                    "std": _number(summary.std),
-                    "values": {str(seed): value for seed, value in summary.values.items()},
-                    "difference": None
-                    if found is None
-                    else {
-                        "n": found.n,
-                        "mean": found.mean,
-                        "half_width": found.half_width,
-                        "relative_reduction": found.relative_reduction,
-                    },
-                    "choices": [
-                        {
-                            "winner": choice.winner,
-                            "scores": {
-                                candidate: _number(score)
-                                for candidate, score in zip(
-                                    choice.candidates, choice.scores, strict=True
-                                )
-                            },
-                        }
-                        for choice in summary.choices
-                    ],
-                    "published": None if summary.published is None else summary.published.mean,
-                }
-            )
-    return cells
+    return [_cell(summary) for summary in summaries]
+
+
+def _cell(summary: Summary) -> Json:
+    found = summary.difference
+    return {
+        "row": summary.row,
+        "column": summary.column,
+        "experiment": summary.experiment,
+        "metric": summary.metric.name,
+        "n": summary.n,
+        "failed": summary.failed,
+        "mean": _number(summary.mean),
+        "std": _number(summary.std),
+        "values": {str(seed): value for seed, value in summary.values.items()},
+        "difference": None
+        if found is None
+        else {
+            "n": found.n,
+            "mean": found.mean,
+            "half_width": found.half_width,
+            "relative_reduction": found.relative_reduction,
+        },
+        "choices": [
+            {
+                "winner": choice.winner,
+                "scores": {
+                    candidate: _number(score)
+                    for candidate, score in zip(choice.candidates, choice.scores, strict=True)
+                },
+            }
+            for choice in summary.choices
+        ],
+        "published": None if summary.published is None else summary.published[0],
+    }
 
 
 def _number(value: float) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from torchapl.paper.catalogue import unknown
 from torchapl.paper.experiments import TABLES, Table
 
 
@@ -20,6 +21,9 @@ def selected_tables(names: Sequence[str], only: Sequence[str] = ()) -> list[Tabl
         >>> [row.title for row in selected_tables(["table1"], ["cifar10-cnn-relu"])[0].rows]
         ['CNN + ReLU']
     """
+    for name in names:
+        if name not in (*TABLES, "all"):
+            raise ValueError(unknown("table", name, [*TABLES, "all"]))
     tables = list(TABLES.values()) if "all" in names else [TABLES[name] for name in names]
     if not only:
         return tables

@@ -1,35 +1,18 @@
-"""What a table says: n, mean, spread, paired difference to the ReLU row, published number."""
+"""What a table says: n, mean, spread, paired difference to a row, published number."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from torchapl.paper.config import Published
-from torchapl.paper.experiments import Cell, Table
-from torchapl.paper.runs import RunResult
-from torchapl.paper.sweep.jobs import (
-    Choice,
-    Results,
-    Sweep,
-    chooses_settings,
-    ensemble_job,
-)
+from torchapl.paper.catalogue import unknown
+from torchapl.paper.experiments import Cell, Metric, Table
+from torchapl.paper.sweep.jobs import Results
+from torchapl.paper.sweep.plan import Choice, Sweep
+from torchapl.runs import RunResult
 
-# Result's number, digits shown, whether higher is better.
-ERROR = ("test_error", 2, False)
-AUC = ("test_auc", 4, True)
-SIGNIFICANCE = ("test_significance_histogram", 3, True)
-# Rows that the others can be compared with, and how tables write them.
-BASELINES = {
-    "relu": "ReLU",
-    "leaky": "Leaky ReLU",
-    "prelu": "PReLU",
-    "silu": "SiLU",
-    "gelu": "GELU",
-}
 _CONFIDENCE = 0.95
 
 
@@ -40,21 +23,25 @@ class Difference:
     n: int
     mean: float
     half_width: float
-    # Part of the baseline's error (or of its 1 - AUC) that is gone; None for a significance, or
-    # where the baseline has none.
+    # Part of the baseline's distance from a perfect classifier (its error, its 1 - AUC) that is
+    # gone; None where there is no such distance.
     relative_reduction: float | None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One cell: what came out, beside what was published."""
+    """One number of one cell: what came out, beside what was published."""
 
+    row: str
+    column: str
     experiment: str
-    metric: str
+    metric: Metric
+    # By seed, of the runs that finished.
     values: Mapping[int, float]
     failed: int
     choices: tuple[Choice, ...] = ()
-    published: Published | None = None
+    # The paper's mean and deviation.
+    published: tuple[float, float | None] | None = None
     difference: Difference | None = None
 
     @property
@@ -74,120 +61,83 @@ class Summary:
 
 
 def summarise(
-    table: Table,
-    sweep: Sweep,
-    results: Results,
-    metric: str | None = None,
-    baseline: str = "relu",
-) -> dict[str, dict[str, Summary]]:
-    """Return the summaries of a table by row title and column.
+    table: Table, sweep: Sweep, results: Results, baseline: str = "relu"
+) -> list[Summary]:
+    """Return the summaries of a table's cells, one for each of their metrics.
 
     Args:
         table: Which cells.
         sweep: Scale and seeds.
         results: All runs at hand; missing ones simply do not count.
-        metric: Name of the number; by default test error, or AUC for events.
-        baseline: Which row the others are compared with, of :data:`BASELINES`.
+        baseline: Which row the others are compared with.
+
+    Raises:
+        ValueError: If no cell has such a row to be compared with.
     """
-    choose = chooses_settings(table)
-    rows: dict[str, dict[str, Summary]] = {}
+    rows = list(dict.fromkeys(row for cell in table.cells for row in cell.peers))
+    if rows and baseline not in rows:
+        raise ValueError(unknown("baseline", baseline, rows))
+    found = []
     for row in table.rows:
-        rows[row.title] = {
-            column: _cell(cell, sweep, results, metric, baseline, choose=choose)
-            for column, cell in row.cells.items()
-        }
-    return rows
-
-
-def _cell(
-    cell: Cell, sweep: Sweep, results: Results, metric: str | None, baseline: str, *, choose: bool
-) -> Summary:
-    made, missing = sweep.choices(cell.experiment, results, choose=choose)
-    runs = {} if missing else sweep.final_runs(cell.experiment, made, results)
-    if cell.kind == "ensemble" and not missing:
-        job = ensemble_job(sweep.final_jobs(cell.experiment, made, 1)[0], cell.members)
-        runs = {job.seed: results[job]} if job in results else {}
-    values, failed, name = _values(cell, runs, metric)
-    return Summary(
-        cell.experiment,
-        name,
-        values,
-        failed,
-        tuple(made),
-        _published(cell.published, name),
-        _paired(cell, name, values, sweep, results, baseline, choose=choose),
-    )
-
-
-def _values(
-    cell: Cell, runs: Mapping[int, RunResult], metric: str | None
-) -> tuple[dict[int, float], int, str]:
-    failed = sum(run.status == "failed" for run in runs.values())
-    finished = {seed: run for seed, run in runs.items() if run.status == "finished"}
-    name = metric or _metric_of(cell.experiment)
-    if cell.kind == "replaced":
-        name = f"replaced_{name}"
-    values = {seed: run.metrics[name] for seed, run in finished.items() if name in run.metrics}
-    return values, failed, name
-
-
-def _published(number: Published | None, metric: str) -> Published | None:
-    if number is None or "significance" not in metric:
-        return number
-    if number.significance is None:
-        return None
-    return Published(number.significance, number.significance_std, number.trials)
-
-
-def _metric_of(experiment: str) -> str:
-    return (ERROR if experiment.startswith("cifar") else AUC)[0]
-
-
-def baseline_of(experiment: str, row: str = "relu") -> str:
-    """Return the experiment that one is compared with: same data, same kind of network.
-
-    Example:
-        >>> baseline_of("cifar10-aug-nin-apl"), baseline_of("cifar100-maxout", "silu")
-        ('cifar10-aug-nin-relu', 'cifar100-cnn-silu')
-    """
-    for family in ("nin", "resnet", "dnn", "cnn"):
-        head, found, _ = experiment.partition(f"-{family}-")
-        if found:
-            return f"{head}-{family}-{row}"
-    column = next(
-        name
-        for name in ("cifar100-aug", "cifar10-aug", "cifar100", "cifar10")
-        if experiment.startswith(name)
-    )
-    return f"{column}-cnn-{row}"
-
-
-def _paired(
-    cell: Cell,
-    metric: str,
-    values: Mapping[int, float],
-    sweep: Sweep,
-    results: Results,
-    baseline: str,
-    *,
-    choose: bool,
-) -> Difference | None:
-    other = baseline_of(cell.experiment, baseline)
-    if other == cell.experiment or cell.kind != "run":
-        return None
-    made, missing = sweep.choices(other, results, choose=choose)
-    runs = {} if missing else sweep.final_runs(other, made, results)
-    others, _, _ = _values(Cell(other), runs, metric)
-    found = paired_difference(values, others, higher_is_better=metric.endswith("auc"))
-    if found is not None and "significance" in metric:
-        return replace(found, relative_reduction=None)
+        for column, cell in row.cells.items():
+            made, runs = sweep.final_runs(cell, results)
+            peer = cell.peers.get(baseline)
+            others = _compared(cell, peer, sweep, results)
+            for metric in cell.metrics:
+                values = _values(cell, metric, runs)
+                found.append(
+                    Summary(
+                        row.title,
+                        column,
+                        cell.experiment,
+                        metric,
+                        values,
+                        sum(run.status == "failed" for run in runs.values()),
+                        tuple(made),
+                        _published(cell, metric),
+                        None
+                        if peer is None
+                        else paired_difference(values, _values(peer, metric, others), metric.best),
+                    )
+                )
     return found
 
 
+def _compared(
+    cell: Cell, peer: Cell | None, sweep: Sweep, results: Results
+) -> Mapping[int, RunResult]:
+    """Return the runs that a cell is compared with; none for the baseline itself."""
+    is_same = peer is None or (peer.experiment, peer.settings) == (cell.experiment, cell.settings)
+    if peer is None or is_same or cell.kind != "run":
+        return {}
+    return sweep.final_runs(peer, results)[1]
+
+
+def _values(cell: Cell, metric: Metric, runs: Mapping[int, RunResult]) -> dict[int, float]:
+    name = f"replaced_{metric.name}" if cell.kind == "replaced" else metric.name
+    return {
+        seed: run.metrics[name]
+        for seed, run in runs.items()
+        if run.status == "finished" and name in run.metrics
+    }
+
+
+def _published(cell: Cell, metric: Metric) -> tuple[float, float | None] | None:
+    if cell.published is None:
+        return None
+    mean, std = (getattr(cell.published, name) for name in metric.published)
+    return None if mean is None else (mean, std)
+
+
 def paired_difference(
-    values: Mapping[int, float], baseline: Mapping[int, float], *, higher_is_better: bool = False
+    values: Mapping[int, float], baseline: Mapping[int, float], best: float | None = 0.0
 ) -> Difference | None:
     """Return the difference to the baseline over the seeds that both have; None below two.
+
+    Args:
+        values: By seed.
+        baseline: By seed.
+        best: The value of a perfect classifier, if there is one.
 
     Example:
         >>> found = paired_difference({0: 9.0, 1: 8.0}, {0: 10.0, 1: 10.0})
@@ -203,8 +153,9 @@ def paired_difference(
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(len(seeds))
     half_width = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(seeds) - 1)) * error
-    reference = statistics.fmean(baseline[seed] for seed in seeds)
-    left, gone = (1 - reference, mean) if higher_is_better else (reference, -mean)
-    # Of a baseline without error nothing can go.
-    reduction = gone / left if left > 0 else None
+    reduction = None
+    if best is not None:
+        distance = best - statistics.fmean(baseline[seed] for seed in seeds)
+        # Of a baseline without error nothing can go.
+        reduction = mean / distance if distance else None
     return Difference(len(seeds), mean, half_width, reduction)

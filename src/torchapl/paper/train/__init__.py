@@ -9,22 +9,25 @@ from pathlib import Path
 
 import torch
 
-from torchapl.paper.config import Experiment, Json, differences, to_dict
-from torchapl.paper.runs import (
+from torchapl.paper.config import Experiment, differences, to_dict
+from torchapl.paper.runs import experiment_of
+from torchapl.paper.train.distributed import World, from_first, joined
+from torchapl.paper.train.interrupt import InterruptedRunError
+from torchapl.paper.train.loop import Run
+from torchapl.paper.train.network import Compile, check_compile
+from torchapl.paper.train.progress import Reporter, Silent
+from torchapl.paper.train.trainer import DivergedError, Trainer
+from torchapl.runs.folder import (
+    RunConfig,
     RunLockedError,
     RunResult,
     environment,
     locked,
     read_config,
     read_result,
-    write_json,
+    write_config,
 )
-from torchapl.paper.train.distributed import from_first, joined
-from torchapl.paper.train.interrupt import InterruptedRunError
-from torchapl.paper.train.loop import Run
-from torchapl.paper.train.network import Compile, check_compile
-from torchapl.paper.train.progress import Reporter, Silent
-from torchapl.paper.train.trainer import DivergedError, Trainer
+from torchapl.runs.records import DamagedError
 from torchapl.watch import same_random_state
 
 __all__ = ["DivergedError", "InterruptedRunError", "RunLockedError", "RunResult", "train"]
@@ -66,10 +69,13 @@ def train(
         RunLockedError: If a live process works in the folder.
         InterruptedRunError: After Ctrl-C or SIGTERM, once the state is saved.
         ValueError: If the folder holds a run of other settings.
+        DamagedError: If a file that the run needs cannot be trusted and nothing can mend it.
     """
     folder = Path(folder)
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must fit 64 bits, got {seed}")
+    if not checkpoint_seconds >= 0:
+        raise ValueError(f"checkpoint_seconds must be 0 or more, got {checkpoint_seconds}")
     with ExitStack() as stack:
         world, chosen = stack.enter_context(joined(device))
         check_compile(compile, chosen)
@@ -77,9 +83,13 @@ def train(
         if chosen.type == "cuda":
             # A resumed run must repeat the convolutions of the first one to the bit.
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True))
-        if world.is_first:
-            stack.enter_context(locked(folder))
-        found = from_first(_begin(folder, experiment, seed) if world.is_first else None, world)
+        # Before the lock, which a disk that is read-only would refuse.
+        found = _finished(folder, experiment, seed, world)
+        if found is None:
+            if world.is_first:
+                stack.enter_context(locked(folder))
+            # Another process may have finished it meanwhile.
+            found = _finished(folder, experiment, seed, world)
         if found is not None:
             return found
         trainer = Trainer(
@@ -87,7 +97,7 @@ def train(
         )
         # Not before: what cannot begin, for want of data or by a wrong setting, is no run.
         if world.is_first:
-            _write_config(folder, experiment, seed, overrides, environment(chosen, compile))
+            _write_config(folder, experiment, seed, overrides, chosen, compile)
         run = Run(
             trainer,
             folder,
@@ -99,11 +109,16 @@ def train(
         return run.complete()
 
 
+def _finished(folder: Path, experiment: Experiment, seed: int, world: World) -> RunResult | None:
+    """Return, in all processes, the result that the folder has already."""
+    return from_first(_begin(folder, experiment, seed) if world.is_first else None, world)
+
+
 def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
     """Return the result if there is one already; refuse a folder of another run."""
-    stored = read_config(folder)
+    stored = _stored_config(folder)
     if stored is not None:
-        changed = differences(stored.experiment, experiment)
+        changed = differences(experiment_of(folder, stored), experiment)
         if stored.seed != seed:
             changed["seed"] = (stored.seed, seed)
         if changed:
@@ -111,7 +126,22 @@ def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
             raise ValueError(
                 f"{folder} holds a run with {what}: choose another folder or remove this one"
             )
-    return read_result(folder)
+    try:
+        return read_result(folder)
+    except DamagedError as error:
+        if not list(folder.glob("last-*")):
+            advice = "there is no checkpoint to make it again from, so remove it to train again"
+            raise DamagedError(error.path, f"{error.reason}; {advice}") from error
+        warnings.warn(f"{error}; it is made again from the last checkpoint", stacklevel=3)
+        return None
+
+
+def _stored_config(folder: Path) -> RunConfig | None:
+    try:
+        return read_config(folder)
+    except DamagedError as error:
+        advice = "if the run in this folder is the one you mean, remove the file"
+        raise DamagedError(error.path, f"{error.reason}; {advice}") from error
 
 
 def _write_config(
@@ -119,24 +149,22 @@ def _write_config(
     experiment: Experiment,
     seed: int,
     overrides: Sequence[str],
-    now: dict[str, Json],
+    device: torch.device,
+    compile: Compile,
 ) -> None:
+    now = environment(device) | {"compile": compile}
     stored = read_config(folder)
-    if stored is not None:
-        # Runs begun before there was a choice were not compiled.
-        before = {"compile": "none", **stored.environment}
-        for key in ("versions", "device", "hardware", "threads", "compile"):
-            if before.get(key) != now[key]:
-                warnings.warn(
-                    f"{key} was {before.get(key)} when this run began and is {now[key]} now: "
-                    "the end will not be identical to the bit",
-                    stacklevel=3,
-                )
+    if stored is None:
+        settings = to_dict(experiment)
+        config = RunConfig(settings, experiment.scale, seed, tuple(overrides), now)
+        write_config(folder, config)
         return
-    settings: dict[str, Json] = {
-        "experiment": to_dict(experiment),
-        "scale": experiment.scale,
-        "seed": seed,
-        "overrides": list(overrides),
-    }
-    write_json(folder / "config.json", settings | now)
+    # Runs begun before there was a choice were not compiled.
+    before = {"compile": "none", **stored.environment}
+    for key in ("versions", "device", "hardware", "threads", "compile"):
+        if before.get(key) != now[key]:
+            warnings.warn(
+                f"{key} was {before.get(key)} when this run began and is {now[key]} now: "
+                "the end will not be identical to the bit",
+                stacklevel=3,
+            )

@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from torchapl.paper.atomic import write_atomic
-from torchapl.paper.config import Json
+from torchapl.runs.atomic import write_atomic
+from torchapl.runs.records import Json
 
 _PATTERN = "{kind}-{number:09d}.{digest}.safetensors"
 _DIGITS = 16
@@ -51,16 +51,24 @@ def save(
 
 def prune(folder: Path, kind: str, *, keep: int) -> None:
     """Remove all but the newest ``keep`` checkpoints of a kind."""
-    for old in _found(folder, kind)[:-keep]:
+    paths = _paths(folder, kind)
+    for old in paths[: max(0, len(paths) - keep)]:
         old.unlink(missing_ok=True)
 
 
-def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
+def load(
+    folder: Path, kind: str, number: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
     """Return tensors and facts of the newest checkpoint that is whole; None if there is none.
 
-    A damaged one gives a warning and the one before it is tried.
+    A damaged one is removed with a warning, and the one before it is tried.
+
+    Args:
+        folder: Where the checkpoints are.
+        kind: Such as ``"last"``.
+        number: Only the one of this number.
     """
-    for path in reversed(_found(folder, kind)):
+    for path in reversed(_paths(folder, kind, number)):
         content = path.read_bytes()
         if _digest(content) != path.name.split(".")[-2]:
             warnings.warn(f"{path} is damaged, going back to the one before it", stacklevel=2)
@@ -71,8 +79,9 @@ def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Json]] |
     return None
 
 
-def _found(folder: Path, kind: str) -> list[Path]:
-    return sorted(folder.glob(f"{kind}-*.safetensors"))
+def _paths(folder: Path, kind: str, number: int | None = None) -> list[Path]:
+    wanted = "*" if number is None else f"{number:09d}.*"
+    return sorted(folder.glob(f"{kind}-{wanted}.safetensors"))
 
 
 def _digest(content: bytes) -> str:

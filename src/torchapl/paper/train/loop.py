@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import signal
 import time
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from torchapl.paper.atomic import write_atomic
-from torchapl.paper.config import Json
-from torchapl.paper.runs import (
-    RunResult,
-    append_line,
-    environment,
-    keep_epochs,
-    write_json,
-)
+from torchapl.paper.config import fingerprint
+from torchapl.paper.data import Batches
 from torchapl.paper.train import checkpoint, interrupt, observe
 from torchapl.paper.train.distributed import World, from_first, total
 from torchapl.paper.train.progress import Reporter
 from torchapl.paper.train.trainer import DivergedError, Evaluation, Trainer
+from torchapl.runs.curves import layers_of
+from torchapl.runs.folder import METRICS, RunResult, environment, write_result
+from torchapl.runs.log import RunLog
+from torchapl.runs.records import DamagedError, Json
 
 # Steps between two looks at what is not free to look at: a GPU's loss, other processes' signals.
 _LOOK_EVERY = 20
 # Saving takes at most this part of the time, however short the interval.
 _SAVING_SHARE = 0.05
+# Moments between start and end whose curves are kept.
+_MOMENTS = 10
+# In a checkpoint: the lines of metrics.jsonl, as bytes.
+_LINES = "lines"
+
+
+def recorded_epochs(epochs: int, count: int = _MOMENTS) -> set[int]:
+    """Return the epochs, counted from 1, whose curves are kept.
+
+    Example:
+        >>> sorted(recorded_epochs(180, 4))
+        [45, 90, 135, 180]
+    """
+    return {max(1, round(epochs * part / count)) for part in range(1, count + 1)}
 
 
 class Run:
@@ -72,8 +83,17 @@ class Run:
         """Train to the end, from the start or from the last checkpoint."""
         trainer, experiment = self.trainer, self.trainer.experiment
         self.probe = next(iter(trainer.bundle.train.epoch(0)))[0]
-        if not self._resume() and self.world.is_first:
-            observe.add_snapshot(self._curves(), "initial", observe.snapshot(trainer.net))
+        self.log = RunLog(
+            self.folder,
+            trainer.net,
+            batch=self.probe,
+            records=recorded_epochs(experiment.epochs).__contains__,
+            writes=self.world.is_first,
+        )
+        # Before the weights of a checkpoint take their place.
+        initial = layers_of(trainer.net)
+        self._resume()
+        self.log.begin(initial)
         self.mark = self.saved_at = time.monotonic()
         self.reporter.begin(
             experiment.name, trainer.position.step, trainer.total_steps, experiment.epochs
@@ -90,17 +110,46 @@ class Run:
             if self.writer is not None:
                 self.writer.close()
 
-    def _curves(self) -> Path:
-        return self.folder / "curves.safetensors"
+    def _resume(self) -> None:
+        stored = from_first(self._stored() if self.world.is_first else None, self.world)
+        if stored is None:
+            self.log.restore(b"")
+            return
+        tensors, facts = stored
+        lines = tensors.pop(_LINES, None)
+        self.trainer.restore(tensors, facts)
+        self.log.restore(self._lines_of_file() if lines is None else bytes(lines.numpy()))
+        done = self.trainer.position.epoch
+        if self.log.epochs != done:
+            raise DamagedError(
+                self.folder / METRICS,
+                f"has {self.log.epochs} of the {done} epochs that are done, and the checkpoint, of "
+                "an older version, not the others; remove last-* to train again from the start",
+            )
 
-    def _resume(self) -> bool:
-        stored = checkpoint.load(self.folder, "last") if self.world.is_first else None
-        stored = from_first(stored, self.world)
-        if stored is not None:
-            self.trainer.restore(*stored)
-        if self.world.is_first:
-            keep_epochs(self.folder / "metrics.jsonl", self.trainer.position.epoch)
-        return stored is not None
+    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
+        """Return the last state from which the run can end as if nothing had happened."""
+        stored = checkpoint.load(self.folder, "last")
+        if stored is None:
+            return None
+        best = int(cast("dict[str, int]", stored[1]["position"])["best_epoch"])
+        if best and checkpoint.load(self.folder, "best", best) is None:
+            warnings.warn(
+                f"the weights of the best epoch, {best}, are no longer in {self.folder}: the run "
+                "starts again",
+                stacklevel=2,
+            )
+            for kind in ("last", "best"):
+                checkpoint.prune(self.folder, kind, keep=0)
+            return None
+        return stored
+
+    def _lines_of_file(self) -> bytes:
+        """Return the lines of whole epochs; checkpoints of older versions do not have them."""
+        path = self.folder / METRICS
+        content = path.read_bytes() if path.exists() else b""
+        lines = content.splitlines(keepends=True)
+        return b"".join(lines[: self.trainer.position.epoch])
 
     def _epoch(self) -> None:
         trainer, position = self.trainer, self.trainer.position
@@ -148,7 +197,12 @@ class Run:
         tensors, facts = self.trainer.state()
         if self.world.is_first:
             step = self.trainer.position.step
+            # A buffer must not be empty: the last byte is no part of them.
+            lines = bytearray(self.log.lines + b"\n")
+            tensors[_LINES] = torch.frombuffer(lines, dtype=torch.uint8)[:-1]
             checkpoint.save(self.folder, "last", step, tensors, facts, keep=2)
+            # The one before belonged to the state before.
+            checkpoint.prune(self.folder, "best", keep=1)
         self.saved_at = time.monotonic()
         self.saving = self.saved_at - start
 
@@ -156,28 +210,16 @@ class Run:
         trainer, position = self.trainer, self.trainer.position
         trainer.check(self.probe)
         epoch = position.epoch + 1
-        line: dict[str, Json] = {"epoch": epoch, "step": position.step}
         position.trained = trainer.train_numbers()
-        line |= position.trained
+        numbers: dict[str, float] = {"step": position.step, **position.trained}
         if trainer.bundle.validation is not None:
-            self._validate(line, epoch)
+            numbers |= self._validate(trainer.bundle.validation, epoch)
         if epoch % trainer.experiment.test_every == 0 or epoch == trainer.experiment.epochs:
             self.tested = trainer.evaluate(trainer.bundle.test)
-            line |= self.tested.named("test")
-        line["lr"] = trainer.optimizer.param_groups[0]["lr"]
-        seen = observe.inputs(trainer.net, self.probe)
-        line["curves"] = {
-            name: observe.statistics(unit, seen[name])
-            for name, unit in observe.units(trainer.net).items()
-            if name in seen
-        }
-        now = time.monotonic()
-        line["seconds"] = round(position.seconds + now - self.mark, 3)
-        if self.world.is_first:
-            append_line(self.folder / "metrics.jsonl", line)
-            if epoch in observe.recorded_epochs(trainer.experiment.epochs):
-                few = observe.snapshot(trainer.net, at_most=observe.SNAPSHOT_UNITS)
-                observe.add_snapshot(self._curves(), f"epoch_{epoch:04d}", few)
+            numbers |= self.tested.named("test")
+        numbers["lr"] = trainer.optimizer.param_groups[0]["lr"]
+        numbers["seconds"] = round(position.seconds + time.monotonic() - self.mark, 3)
+        line = self.log.epoch(numbers)
         self._tensorboard(line)
         self.reporter.epoch(line)
         position.epoch, position.batch = epoch, 0
@@ -185,19 +227,18 @@ class Run:
         self.save()
         self._look(self.probe)
 
-    def _validate(self, line: dict[str, Json], epoch: int) -> None:
+    def _validate(self, rows: Batches, epoch: int) -> dict[str, float]:
         """Evaluate on the validation rows, and keep the weights if they are the best so far."""
         trainer, position = self.trainer, self.trainer.position
-        if trainer.bundle.validation is None:
-            return
-        numbers = trainer.evaluate(trainer.bundle.validation).named("valid")
-        line |= numbers
+        numbers = trainer.evaluate(rows).named("valid")
         value = -numbers["valid_auc"] if trainer.is_binary else numbers["valid_error"]
         if position.best is None or value < position.best:
             position.best, position.best_epoch, position.chosen = value, epoch, numbers
             if self.world.is_first:
                 weights = trainer.net.state_dict()
-                checkpoint.save(self.folder, "best", epoch, weights, {"epoch": epoch}, keep=1)
+                # Until the next state is saved, the last one needs the best before.
+                checkpoint.save(self.folder, "best", epoch, weights, {"epoch": epoch}, keep=2)
+        return numbers
 
     def _tensorboard(self, line: dict[str, Json]) -> None:
         if self.writer is not None:
@@ -209,11 +250,14 @@ class Run:
         trainer, position = self.trainer, self.trainer.position
         numbers = dict(position.trained)
         if position.best_epoch:
-            best = checkpoint.load(self.folder, "best") if self.world.is_first else None
-            best = from_first(best, self.world)
+            found = None
+            if self.world.is_first:
+                found = checkpoint.load(self.folder, "best", position.best_epoch)
+            best = from_first(found, self.world)
             if best is None:
                 raise OSError(
-                    f"the weights of the best epoch {position.best_epoch} are not in {self.folder}"
+                    f"the weights of the best epoch, {position.best_epoch}, are no longer in "
+                    f"{self.folder}: repeated, the command trains again from the start"
                 )
             trainer.net.load_state_dict(best[0])
             self.tested = None
@@ -224,15 +268,9 @@ class Run:
             # Weights that grew with their curves may overflow without them: not the run's fault.
             with suppress(DivergedError), observe.relu_in_place_of_curves(trainer.net):
                 numbers |= trainer.evaluate(trainer.bundle.test).named("replaced_test")
-        seen = observe.inputs(trainer.net, self.probe)
-        if self.world.is_first:
-            observe.add_snapshot(self._curves(), "learned", observe.snapshot(trainer.net))
-            if seen:
-                content = safetensors.torch.save(observe.histograms(seen))
-                write_atomic(self.folder / "inputs.safetensors", content)
-            if tested.scores is not None and tested.labels is not None:
-                tables = {"scores": tested.scores.float(), "labels": tested.labels.to(torch.uint8)}
-                write_atomic(self.folder / "scores.safetensors", safetensors.torch.save(tables))
+        self.log.end()
+        if tested.scores is not None and tested.labels is not None:
+            self.log.scores(tested.scores, tested.labels)
         result = self._write_result("finished", numbers, None)
         if self.world.is_first:
             # The second one is for a damaged first, from which a run would go on.
@@ -254,10 +292,14 @@ class Run:
             seconds=round(position.seconds + time.monotonic() - self.mark, 3),
             epochs=position.epoch,
             error=error,
-            environment=environment(trainer.device, trainer.compile)
-            | {"processes": self.world.size},
+            environment=environment(trainer.device)
+            | {
+                "compile": trainer.compile,
+                "processes": self.world.size,
+                "settings": fingerprint(trainer.experiment),
+            },
             folder=self.folder,
         )
         if self.world.is_first:
-            write_json(self.folder / "result.json", result.to_dict())
+            write_result(self.folder, result)
         return result

@@ -62,6 +62,7 @@ def build_network(
         input_shape=bundle.input_shape,
         num_classes=bundle.num_classes,
         width=experiment.width,
+        depth=experiment.depth,
     ).to(device)
     if experiment.start == "he":
         start_by_fan_in_(net)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +110,7 @@ class Trainer:
         self.optimizer = build_optimizer(self.net.parameter_multipliers(), experiment.optim)
         self.steps_per_epoch = len(self.bundle.train)
         self.total_steps = self.steps_per_epoch * experiment.epochs
+        _warn_of_few_steps(experiment, self.total_steps)
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
@@ -272,3 +274,16 @@ class Trainer:
         sums = tensors["sums"]
         self.sums.restore(sums if self.world.is_first else torch.zeros_like(sums))
         self.position = Position(**cast("dict[str, float]", facts["position"]))  # type: ignore[arg-type]  # checked by the checksum
+
+
+def _warn_of_few_steps(experiment: Experiment, steps: int) -> None:
+    """Warn of a schedule that a smaller data set than the published one cuts short."""
+    made_for = experiment.made_for_steps
+    if made_for is not None and steps < made_for / 2:
+        warnings.warn(
+            f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run has "
+            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, perhaps smaller "
+            "here than the published set): the learning rate ends far from where it should; choose "
+            "epochs and optim.* by --set, or another --scale",
+            stacklevel=2,
+        )

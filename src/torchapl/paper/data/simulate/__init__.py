@@ -1,35 +1,26 @@
 """Higgs -> tau tau events that anyone can make again: Pythia 8, a simple detector, 25 features.
 
 From a collision to a row: :mod:`.generator` (Pythia), :mod:`.taus` (decays), :mod:`.detector`,
-:mod:`.features`; :mod:`.blocks` strings them together. The physics is described in docs/htautau.md.
+:mod:`.features`; :mod:`.shard` strings them together, :mod:`.pool` spreads shards over processes
+and machines. The physics is described in docs/htautau.md.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Generator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from torchapl.paper.data.simulate.blocks import Block
+from torchapl.paper.data.shards import SHARD_ROWS, Plan, rows_of
 from torchapl.paper.data.simulate.features import FEATURES
 from torchapl.paper.data.simulate.generator import import_pythia
+from torchapl.paper.data.simulate.pool import in_processes, on_cluster
+from torchapl.paper.data.simulate.shard import MAX_SEED, MAX_SHARDS, SimulatedShard
 from torchapl.paper.data.store import EventStore
 from torchapl.paper.data.writer import EventStoreWriter
 
 __all__ = ["FEATURES", "simulate"]
-
-# About 20 seconds of work, which is what an interrupted run loses; starting Pythia takes 1 of them.
-_BLOCK_EVENTS = 5000
 
 
 def simulate(
@@ -37,6 +28,7 @@ def simulate(
     *,
     events: int,
     workers: int = 1,
+    ray: str | None = None,
     seed: int = 0,
     hadronization: bool = True,
     multiple_interactions: bool = True,
@@ -45,14 +37,17 @@ def simulate(
     """Simulate Higgs (label 1) and Z/gamma* (label 0) events into an event store.
 
     Signal and background alternate at random, half and half, so any stretch of rows can serve as a
-    test set. The result depends on ``events``, ``seed`` and the two switches, not on ``workers``.
-    An interrupted run goes on where it stopped when called again with the same arguments.
+    test set. The result depends on ``events``, ``seed`` and the two switches, not on who makes it:
+    every shard of 20,000 events has random numbers of its own. An interrupted run goes on with the
+    shards that are missing when called again with the same arguments.
 
     Args:
-        path: Folder of the store; must not exist yet.
-        events: Number of accepted events.
-        workers: Number of processes.
-        seed: Any non-negative number.
+        path: Folder of the store; must not exist yet, or lack shards.
+        events: Number of accepted events, up to 200 million.
+        workers: Number of processes on this machine.
+        ray: Address of a Ray cluster that makes the shards instead; ``path`` is then on storage
+            that all nodes share.
+        seed: From 0 to 44,999.
         hadronization: Turn partons into hadrons; without, jets are made of partons.
         multiple_interactions: Simulate further parton collisions of the same two protons; without,
             events are made five to ten times faster.
@@ -63,9 +58,14 @@ def simulate(
         >>> store.rows, len(store.features)  # doctest: +SKIP
         (1000, 25)
     """
-    for name, value, least in (("events", events, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    for name, value, least, most in (
+        ("events", events, 1, MAX_SHARDS * SHARD_ROWS),
+        ("workers", workers, 1, None),
+        ("seed", seed, 0, MAX_SEED),
+    ):
+        if value < least or (most is not None and value > most):
+            bound = f"at least {least}" if most is None else f"from {least} to {most:,}"
+            raise ValueError(f"{name} must be {bound}, got {value}")
     import_pythia()
     source = {
         "simulation": "gg -> H -> tau tau against q qbar -> Z/gamma* -> tau tau, "
@@ -76,56 +76,29 @@ def simulate(
         "multiple_interactions": multiple_interactions,
         "pythia8mc": version("pythia8mc"),
     }
-    with EventStoreWriter(path, (*FEATURES, "label"), source=source) as writer:
+    plan = Plan((*FEATURES, "label"), source=source)
+    with EventStoreWriter(path, plan) as writer:
+        present = writer.shards
         if advance is not None:
-            advance(writer.rows)
-        starts = range(writer.rows, events, _BLOCK_EVENTS)
-        blocks = [
-            Block(
-                start // _BLOCK_EVENTS,
-                min(_BLOCK_EVENTS, events - start),
+            advance(sum(rows_of(shard) for shard in present.values()))
+        missing = [
+            SimulatedShard(
+                number,
+                min(SHARD_ROWS, events - number * SHARD_ROWS),
                 seed,
                 hadronization,
                 multiple_interactions,
             )
-            for start in starts
+            for number in range(-(-events // SHARD_ROWS))
+            if number not in present
         ]
-        with closing(_in_processes(blocks, workers)) as finished:
+        made = (
+            in_processes(missing, writer.partial, plan, workers)
+            if ray is None
+            else on_cluster(missing, writer.partial, plan, ray)
+        )
+        with closing(made) as finished:
             for rows in finished:
-                writer.append(rows)
                 if advance is not None:
-                    advance(len(rows))
-        return writer.finish()
-
-
-def _in_processes(blocks: list[Block], workers: int) -> Generator[NDArray[np.float32], None, None]:
-    """Make blocks in child processes, and hand them over in order."""
-    # Not in this process: the jet finder greets on standard output, which belongs to the caller.
-    # Not by fork: the caller may have threads, and torch does.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
-        try:
-            yield from pool.map(Block.make, blocks)
-        except BrokenProcessPool as error:
-            raise RuntimeError(
-                "a worker process was killed, perhaps for want of memory: "
-                "run again, with fewer workers, to go on from the last finished block"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """Keep a worker process quiet, and end it with its parent, even a killed one."""
-    # Ctrl-C reaches the workers too; they end at once, without a traceback each.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.close(silence)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+                    advance(rows)
+        return writer.finish(-(-events // SHARD_ROWS))

@@ -15,6 +15,7 @@ measured.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,11 @@ LEPTON_MAX_ETA = 2.5
 JET_MIN_PT = 30.0
 JET_MAX_ETA = 4.5
 SEPARATION = 0.4
+# How far a lepton may be from the thresholds, early in a collision, and still come to be accepted.
+_MARGIN_PT, _MARGIN_ETA = 3.0, 0.3
 # Br(tau -> e) = 17.82 %, Br(tau -> mu) = 17.39 %.
 ELECTRON_SHARE = 17.82 / (17.82 + 17.39)
+_MAX_SLOPE = math.sinh(LEPTON_MAX_ETA + _MARGIN_ETA)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,20 @@ def accepted(leptons: Array) -> NDArray[np.bool_]:
         (pt(leptons) > LEPTON_MIN_PT).all(1)
         & (np.abs(eta(leptons)) < LEPTON_MAX_ETA).all(1)
         & (delta_r(leptons[:, 0], leptons[:, 1]) > SEPARATION)
+    )
+
+
+def hopeless(pt1: float, pz1: float, pt2: float, pz2: float) -> bool:
+    """Say whether two leptons are so far outside the acceptance that nothing brings them in.
+
+    Nothing: what a shower below ``LOOK_PT`` and the measurement may still change.
+    """
+    high, low = (pt1, pt2) if pt1 > pt2 else (pt2, pt1)
+    return (
+        high < LEPTON_MIN_PT[0] - _MARGIN_PT
+        or low < LEPTON_MIN_PT[1] - _MARGIN_PT
+        or abs(pz1) > _MAX_SLOPE * pt1
+        or abs(pz2) > _MAX_SLOPE * pt2
     )
 
 

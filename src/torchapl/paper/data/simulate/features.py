@@ -1,6 +1,7 @@
 """The 25 features of an event: 10 measured ones, then 15 that physicists derive from them.
 
-Formulas stand in docs/htautau.md, in this order; momenta and masses in GeV, angles in radians.
+Which of them the physics paper names, and which are ours, stands in docs/htautau.md with their
+formulas; momenta and masses in GeV, angles in radians.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torchapl.paper.data.simulate.kinematics import (
     phi,
     pt,
 )
+from torchapl.paper.data.simulate.missing_mass import missing_mass
 
 LOW_LEVEL = (
     "lepton1_pt",
@@ -28,25 +30,25 @@ LOW_LEVEL = (
     "lepton2_phi",
     "missing_pt",
     "missing_phi",
+    "jet_count",
     "jet1_pt",
-    "jet2_pt",
 )
 HIGH_LEVEL = (
+    "axial_missing_pt",
+    "sum_pt",
+    "relative_missing_pt",
+    "lepton_delta_phi",
+    "lepton_delta_eta",
+    "lepton_delta_r",
+    "lepton_mass",
+    "missing_mass",
+    "sphericity",
+    "transverse_sphericity",
     "visible_mass",
     "collinear_mass",
-    "transverse_mass1",
-    "transverse_mass2",
     "total_transverse_mass",
-    "lepton_delta_r",
-    "lepton_delta_phi",
     "missing_centrality",
-    "axial_missing_pt",
-    "relative_missing_pt",
-    "sum_pt",
     "pair_pt",
-    "sphericity",
-    "jet_count",
-    "dijet_mass",
 )
 FEATURES = LOW_LEVEL + HIGH_LEVEL
 
@@ -61,11 +63,6 @@ def features(events: Measured) -> Array:
     pt1, pt2, missing_pt = pt(first), pt(second), pt(missing)
     jet_pt = pt(events.jets)
     pair = first + second
-    mt1, mt2, mt12 = (
-        _transverse_mass(first, missing),
-        _transverse_mass(second, missing),
-        _transverse_mass(first, second),
-    )
     columns = {
         "lepton1_pt": pt1,
         "lepton1_eta": eta(first),
@@ -75,29 +72,32 @@ def features(events: Measured) -> Array:
         "lepton2_phi": phi(second),
         "missing_pt": missing_pt,
         "missing_phi": phi(missing),
-        "jet1_pt": jet_pt[:, 0],
-        "jet2_pt": jet_pt[:, 1],
-        "visible_mass": mass(pair),
-        "collinear_mass": _collinear_mass(first, second, missing),
-        "transverse_mass1": mt1,
-        "transverse_mass2": mt2,
-        "total_transverse_mass": np.sqrt(mt1**2 + mt2**2 + mt12**2),
-        "lepton_delta_r": delta_r(first, second),
-        "lepton_delta_phi": delta_phi(first, second),
-        "missing_centrality": _centrality(first, second, missing),
-        "axial_missing_pt": (missing * pair[:, :2]).sum(1) / np.maximum(pt(pair), 1e-6),
-        "relative_missing_pt": _relative_missing(events),
-        "sum_pt": pt1 + pt2 + missing_pt + jet_pt.sum(1),
-        "pair_pt": pt(pair[:, :2] + missing),
-        "sphericity": _sphericity(events),
         "jet_count": (jet_pt > 0).sum(1).astype(np.float64),
-        "dijet_mass": np.where(jet_pt[:, 1] > 0, mass(events.jets[:, :2].sum(1)), 0.0),
+        "jet1_pt": jet_pt[:, 0],
+        "axial_missing_pt": (missing * pair[:, :2]).sum(1) / np.maximum(pt(pair), 1e-6),
+        "sum_pt": pt1 + pt2 + missing_pt + jet_pt.sum(1),
+        "relative_missing_pt": _relative_missing(events),
+        "lepton_delta_phi": delta_phi(first, second),
+        "lepton_delta_eta": np.abs(eta(first) - eta(second)),
+        "lepton_delta_r": delta_r(first, second),
+        "lepton_mass": mass(pair),
+        "missing_mass": missing_mass(first, second, missing),
+        "sphericity": _sphericity(events),
+        "transverse_sphericity": _transverse_sphericity(events),
+        "visible_mass": mass(pair + events.jets.sum(1)),
+        "collinear_mass": _collinear_mass(first, second, missing),
+        "total_transverse_mass": _total_transverse_mass(first, second, missing),
+        "missing_centrality": _centrality(first, second, missing),
+        "pair_pt": pt(pair[:, :2] + missing),
     }
     return np.stack([columns[name] for name in FEATURES], axis=1)
 
 
-def _transverse_mass(one: Array, other: Array) -> Array:
-    return np.asarray(np.sqrt(2 * pt(one) * pt(other) * (1 - np.cos(delta_phi(one, other)))))
+def _total_transverse_mass(first: Array, second: Array, missing: Array) -> Array:
+    """Transverse mass of three momenta: the squares of those of their pairs add up."""
+    pairs = ((first, missing), (second, missing), (first, second))
+    squares = [2 * pt(a) * pt(b) * (1 - np.cos(delta_phi(a, b))) for a, b in pairs]
+    return np.asarray(np.sqrt(sum(squares)))
 
 
 def _collinear_mass(first: Array, second: Array, missing: Array) -> Array:
@@ -131,9 +131,19 @@ def _relative_missing(events: Measured) -> Array:
     return np.asarray(pt(events.missing) * np.sin(np.minimum(nearest, np.pi / 2)))
 
 
-def _sphericity(events: Measured) -> Array:
-    """3/2 times the sum of the two smaller eigenvalues of the momentum tensor, from 0 to 1."""
-    momenta = np.concatenate([events.leptons, events.jets], axis=1)[..., :3]
+def _eigenvalues(events: Measured, axes: int) -> Array:
+    """Eigenvalues, rising and of sum 1, of the momentum tensor of leptons and jets."""
+    momenta = np.concatenate([events.leptons, events.jets], axis=1)[..., :axes]
     tensor = np.einsum("nki,nkj->nij", momenta, momenta)
     tensor /= np.trace(tensor, axis1=1, axis2=2)[:, None, None]
-    return np.asarray(np.clip(1.5 * np.linalg.eigvalsh(tensor)[:, :2].sum(1), 0.0, 1.0))
+    return np.asarray(np.linalg.eigvalsh(tensor))
+
+
+def _sphericity(events: Measured) -> Array:
+    """3/2 times the sum of the two smaller eigenvalues, from 0 to 1."""
+    return np.asarray(np.clip(1.5 * _eigenvalues(events, 3)[:, :2].sum(1), 0.0, 1.0))
+
+
+def _transverse_sphericity(events: Measured) -> Array:
+    """Twice the smaller eigenvalue in the transverse plane, from 0 to 1."""
+    return np.asarray(np.clip(2 * _eigenvalues(events, 2)[:, 0], 0.0, 1.0))

@@ -21,6 +21,7 @@ class Frame {
   constructor(layer, stored) {
     this.units = layer.units.length;
     this.hinges = layer.hinges;
+    [this.scale, this.shift, this.skip, this.center] = layer.affine;
     this.classes = bytesOf(stored.classes);
     this.counts = stored.counts;
     this.slope = numbersOf(stored.slope);
@@ -35,9 +36,9 @@ class Frame {
     });
   }
 
-  /** h(x) = max(0, x) + sum over s of a_s max(0, b_s - x). */
+  /** h(x) = max(0, x) + sum over s of a_s max(0, b_s - x); an affine unit has another line. */
   value(unit, x) {
-    let y = Math.max(0, x);
+    let y = this.scale * Math.max(0, x - this.center) + this.skip * x + this.shift;
     for (let s = 0; s < this.hinges; s += 1) {
       const at = s * this.units + unit;
       y += this.slope[at] * Math.max(0, this.offset[at] - x);
@@ -46,14 +47,14 @@ class Frame {
   }
 
   leftSlope(unit) {
-    let sum = 0;
+    let sum = this.skip;
     for (let s = 0; s < this.hinges; s += 1) sum -= this.slope[s * this.units + unit];
     return sum;
   }
 
   /** The bends within a window and its ends: lines between them are the exact curve. */
   points(unit, [low, high]) {
-    const bends = [0, ...this.hingesOf(unit).map(({ offset }) => offset)];
+    const bends = [this.center, ...this.hingesOf(unit).map(({ offset }) => offset)];
     const x = [low, ...bends.filter((place) => place > low && place < high), high];
     x.sort((p, q) => p - q);
     return { x, y: x.map((place) => this.value(unit, place)) };

@@ -46,13 +46,21 @@ export class Page {
     const { data } = this;
     const count = (status) => data.runs.filter((run) => run.status === status).length;
     const others = ["failed", "unfinished"].filter(count);
+    const older = data.runs.filter((run) => run.status !== "unfinished" && !run.has_checksum);
     const counts = [
       `${count("finished")} finished runs`,
       ...others.map((status) => `${count(status)} ${status}`),
+      ...(older.length ? [`${older.length} stored without a checksum`] : []),
     ];
     byId("title").textContent = data.title;
     byId("about").textContent =
       `${counts.join(", ")}. Made ${data.made} with torchapl ${data.version}.`;
+    const missing = data.left_out.map((reason) => element("li", { textContent: reason }));
+    byId("left-out").hidden = missing.length === 0;
+    byId("left-out").replaceChildren(
+      "Left out, since a file of theirs cannot be trusted:",
+      ...missing,
+    );
     this.drawSections();
   }
 

@@ -12,7 +12,10 @@ const NAMES = {
 };
 
 /** What a reader is shown in place of a number's name. */
-export const nameOf = (number) => NAMES[number] ?? number.replaceAll("_", " ");
+export function nameOf(number) {
+  const words = number.replaceAll("_", " ");
+  return NAMES[number] ?? words.charAt(0).toUpperCase() + words.slice(1);
+}
 
 /** The value with three digits and a real minus sign. */
 export function text(value) {

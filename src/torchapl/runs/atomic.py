@@ -25,6 +25,10 @@ class WriteError(OSError):
         )
         self.errno, self.strerror, self.path = cause.errno, reason, path
 
+    def __reduce__(self) -> tuple[type[WriteError], tuple[Path, OSError]]:
+        # OSError's own would call with the message alone, in another process.
+        return type(self), (self.path, OSError(self.errno, self.strerror))
+
     def __str__(self) -> str:
         # With errno set, OSError would begin with its number.
         return str(self.args[0])

@@ -1,0 +1,74 @@
+"""Adaptive piecewise-linear units, the paper's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, get_args
+
+from torchapl import APL, init
+from torchapl.modules import Sharing, Start
+from torchapl.paper.activations.base import ACTIVATIONS, Activation
+
+StartName = Literal["authors", "relu", "leaky", "silu"]
+
+# The paper has at most 5; a typing error should not ask for gigabytes.
+_MOST_HINGES = 1000
+
+
+@ACTIVATIONS.register
+@dataclass(frozen=True)
+class AdaptivePiecewiseLinear(Activation):
+    """APL units, ``apl:S`` with options as in ``apl:2:channel:leaky``; bare ``apl`` is that.
+
+    Args:
+        num_hinges: The S.
+        per: What shares one curve; ``"unit"`` as in the paper.
+        start: Starting curves, see :mod:`torchapl.init`.
+        slope_bound: The r of the authors' start, see :func:`torchapl.init.authors_`.
+        frozen: Leave the curves at their start, the paper's control.
+
+    Example:
+        >>> AdaptivePiecewiseLinear(num_hinges=2).build((96, 32, 32))
+        APL((96, 32, 32), num_hinges=2, unit_dim=1)
+    """
+
+    kind = "apl"
+    title = "APL"
+    usual = "apl:2:channel:leaky"
+    curves = APL
+
+    num_hinges: int = 1
+    per: Sharing = "unit"
+    start: StartName = "authors"
+    slope_bound: float | None = field(default=None, metadata={"text": "bound"})
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        for name, choices in (("per", Sharing), ("start", StartName)):
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(
+                    f"{name} must be one of {', '.join(get_args(choices))}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        if not 1 <= self.num_hinges <= _MOST_HINGES:
+            raise ValueError(
+                f"num_hinges must be between 1 and {_MOST_HINGES}, got {self.num_hinges}"
+            )
+        if self.slope_bound is not None and not self.slope_bound > 0:
+            raise ValueError(f"slope_bound must be positive, got {self.slope_bound}")
+
+    @property
+    def is_learned(self) -> bool:
+        return not self.frozen
+
+    def build(self, unit_shape: tuple[int, ...]) -> APL:
+        shapes = {"unit": unit_shape, "channel": unit_shape[:1], "layer": ()}
+        starts: dict[str, Start] = {
+            "authors": partial(init.authors_, slope_bound=self.slope_bound),
+            "relu": init.relu_,
+            "leaky": init.leaky_,
+            "silu": init.silu_,
+        }
+        unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
+        return unit.requires_grad_(not self.frozen)

@@ -1,0 +1,43 @@
+"""Rows beside the published ones, and what validation rows choose in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchapl.optim import Steps
+from torchapl.paper.activations import ACTIVATIONS, BUILT_IN, Activation
+
+
+@dataclass(frozen=True)
+class ActivationRow:
+    """The same network with another activation."""
+
+    name: str
+    title: str
+    activation: Activation
+    # How slopes move, see Optim.
+    curve_steps: Steps = "slopes"
+
+
+# Every activation that is not the paper's own has a row: to register it is enough.
+_OTHERS = [kind for kind in BUILT_IN if kind not in ("relu", "leaky", "apl")]
+OTHERS = tuple(
+    ActivationRow(kind, ACTIVATIONS.get(kind).title, Activation.parse(kind)) for kind in _OTHERS
+)
+# What torchapl does unless told otherwise.
+DEFAULT = ActivationRow(
+    "apl-silu",
+    "APL per channel, the library's default",
+    Activation.parse("apl:8:channel:silu"),
+    curve_steps="segments",
+)
+LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
+
+# Slopes of the paper, and numbers of hinges of its Table 3.
+LEAKY_SLOPES = (0.01, 0.05, 0.1, 0.2, -0.01, -0.05, -0.1, -0.2)
+HINGES = (1, 2, 5, 10)
+# Among which assignments the validation rows decide, by row.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "leaky": tuple(f"activation=leaky:{slope!r}" for slope in LEAKY_SLOPES),
+    "apl": tuple(f"activation.num_hinges={size}" for size in HINGES),
+}

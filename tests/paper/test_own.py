@@ -1,0 +1,200 @@
+"""One's own data, network and activation, each by one registration, from training to the report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchapl.cli import main
+from torchapl.paper import loading
+from torchapl.paper.data import DataError, open_data
+from torchapl.paper.data.content import EventData, ImageData
+from torchapl.paper.data.own import arrays, image_folder, table
+from torchapl.paper.own import (
+    ACTIVATIONS,
+    ADAMW,
+    DATA_SETS,
+    EXPERIMENTS,
+    NETWORKS,
+    Activation,
+    Data,
+    DataSet,
+    Experiment,
+    Network,
+)
+from torchapl.paper.report.payload import build_payload
+from torchapl.paper.sweep import Sweep
+from torchapl.paper.sweep.comparison import Comparison
+from torchapl.paper.sweep.jobs import read_results
+from torchapl.paper.sweep.pool import Place, attempt
+from torchapl.paper.sweep.statistics import summarise
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_experiments.py"
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catalogues that forget what a test registers."""
+    for catalogue in (ACTIVATIONS, DATA_SETS, EXPERIMENTS, NETWORKS):
+        monkeypatch.setattr(catalogue, "entries", dict(catalogue.entries))
+
+
+def small_net(
+    activation: Activation, input_shape: tuple[int, ...], num_classes: int, width: float
+) -> nn.Module:
+    hidden = nn.Linear(input_shape[0], 8), activation.build((8,))
+    return nn.Sequential(*hidden, nn.Linear(8, num_classes))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_rival_a_network_and_a_data_set_by_one_registration_each(tmp_path: Path) -> None:
+    @ACTIVATIONS.register
+    @dataclass(frozen=True)
+    class Power(Activation):
+        kind = "power"
+        title = "Power of ReLU"
+        exponent: float = 2.0
+
+        def build(self, unit_shape: tuple[int, ...]) -> nn.Module:
+            module = nn.ReLU()
+            module.register_forward_hook(lambda unit, inputs, output: output**self.exponent)
+            return module
+
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((300, 5))
+    load = arrays(inputs, (inputs[:, 0] > 0).astype(int))
+    DATA_SETS.register(DataSet("toy", "Toy", "of a test", load=load))
+    NETWORKS.register(Network("small", "small", "own", small_net))
+    EXPERIMENTS.register(
+        Experiment("mine", "small", data=Data("toy", "standard"), optim=ADAMW, epochs=2)
+    )
+
+    comparison = Comparison("mine", ("relu", "power:3.0"), rates=(1.0, 2.0))
+    sweep = comparison.sweep(seeds=2)
+    assert isinstance(sweep, Sweep)
+    comparison.save(tmp_path)
+    cells, results = comparison.table().cells, read_results(tmp_path)
+    while jobs := [job for cell in cells for job in sweep.next_jobs(cell, results)]:
+        for job in jobs:
+            assert attempt(job, Place(tmp_path, None, "cpu")).error is None
+        results = read_results(tmp_path)
+
+    rows = [s for s in summarise(comparison.table(), sweep, results) if s.metric.name == "test_auc"]
+    assert [summary.row for summary in rows] == ["ReLU", "power:3.0"]
+    assert [summary.n for summary in rows] == [2, 2]
+    assert rows[1].difference is not None
+    # Every activation had the same learning rates to choose from.
+    assert [summary.choices[0].candidates for summary in rows] == [
+        ("optim.lr=0.002", "optim.lr=0.004")
+    ] * 2
+    tables = build_payload(tmp_path)["tables"]
+    assert isinstance(tables, list)
+    assert [table["title"] for table in tables if isinstance(table, dict)] == [
+        "activations compared, test error, %",
+        "activations compared, AUC",
+    ]
+
+
+def test_compare_on_a_csv_of_ones_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torchapl.cli", "compare", "flowers", "--load", EXAMPLE]
+    options = ["--activations", "relu,bent,apl", "--seeds", "2", "--rates", "1", "--device", "cpu"]
+    short = ["--set", "epochs=2", "--runs", tmp_path, "--json", "--workers", "2"]
+    done = subprocess.run([*command, *options, *short], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["flowers"]
+    found = {cell["row"]: cell for cell in cells if cell["metric"] == "test_error"}
+    assert {row: cell["n"] for row, cell in found.items()} == {
+        "ReLU": 2,
+        "Bent identity": 2,
+        "APL": 2,
+    }
+    assert found["APL"]["difference"]["n"] == 2
+    assert "9 runs to do" not in done.stderr
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("own")
+def test_a_loaded_file_registers_once_and_its_mistakes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("NAME = 'loaded-net'\n")
+    (tmp_path / "mine.py").write_text(
+        "from helper import NAME\n"
+        "from torchapl.paper.own import NETWORKS, Network, nn\n"
+        "NETWORKS.register(Network(NAME, NAME, 'own', nn.Identity))\n"
+    )
+    loading.load([tmp_path / "mine.py"])
+    loading.load([tmp_path / "mine.py"])
+    assert "loaded-net" in NETWORKS
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(ValueError, match=r"broken.py failed: ZeroDivisionError"):
+        loading.load([tmp_path / "broken.py"])
+    with pytest.raises(ValueError, match="--load needs a Python file, got"):
+        loading.load([tmp_path / "nothing.py"])
+
+
+def test_a_mistake_in_load_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--load", "nowhere.py"]) == 2
+    assert capsys.readouterr().err == "error: --load needs a Python file, got nowhere.py\n"
+
+
+def test_tables_of_text_and_numbers(tmp_path: Path) -> None:
+    lines = [f"{i},{'red' if i % 3 else 'blue'},{'abc'[i % 3]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("size,colour,kind\n" + "\n".join(lines) + "\n")
+    data = table("t.csv", label="kind", test_share=0.25)(tmp_path)
+    assert isinstance(data, EventData)
+    assert data.features == ("size", "colour=blue", "colour=red")
+    assert (data.training_rows, data.test_rows, data.classes) == (45, 15, 3)
+    with pytest.raises(DataError, match="no column 'sort'; it has size, colour, kind"):
+        table("t.csv", label="sort")(tmp_path)
+    with pytest.raises(DataError, match="there is no file"):
+        table("u.csv", label="sort")(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+def test_many_classes_are_whole_numbers() -> None:
+    inputs = torch.arange(120.0).reshape(60, 2)
+    load = arrays(inputs, ["x", "y", "z"] * 20, test=(inputs[:6], ["x", "y", "z"] * 2))
+    DATA_SETS.register(DataSet("three", "Three", "classes", load=load))
+    bundle = open_data("three", batch_size=20, seed=0, preprocessing="standard", validation=0.1)
+    features, labels = next(iter(bundle.train.epoch(0)))
+    assert (bundle.num_classes, bundle.input_shape) == (3, (2,))
+    assert labels.dtype == torch.int64
+    assert features.shape == (20, 2)
+    assert len(next(iter(bundle.test.epoch(0)))[0]) == 6
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, colour in (("cats", (255, 0, 0)), ("dogs", (0, 0, 255))):
+        for number in range(5):
+            (tmp_path / name).mkdir(exist_ok=True)
+            image.new("RGB", (9, 7), colour).save(tmp_path / name / f"{number}.png")
+    data = image_folder(tmp_path, size=(8, 6))(tmp_path)
+    assert isinstance(data, ImageData)
+    assert data.train.images.shape == (8, 3, 8, 6)
+    assert data.train.images.dtype == torch.uint8
+    assert data.classes == 2
+    for picture, label in zip(data.train.images, data.train.labels, strict=True):
+        assert picture[0, 0, 0] == (255 if label == 0 else 0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (np.zeros((4, 2, 2)), [0, 1, 0, 1], r"inputs must be \(N, F\) or \(N, C, H, W\)"),
+        (np.zeros((4, 2)), [0, 1], "got"),
+        (np.zeros((10, 2)), [1] * 10, "at least two classes"),
+        (np.zeros((2, 2)), [0, 1], "give more rows"),
+    ],
+)
+def test_arrays_that_do_not_fit(inputs: np.ndarray, targets: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        arrays(inputs, targets)

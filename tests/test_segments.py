@@ -1,0 +1,183 @@
+"""Steps by the slopes of segments: what an optimiser does to them, and that nobody else notices."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchapl import APL, apl, parameter_groups
+from torchapl.segments import UNIT, to_hinges, to_segments
+
+Maker = Callable[[Any], torch.optim.Optimizer]
+OPTIMISERS: dict[str, Maker] = {
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+    "adam": lambda groups: torch.optim.Adam(groups, lr=0.02),
+    "adamw, fused": lambda groups: torch.optim.AdamW(groups, lr=0.02, fused=True),
+    "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.02),
+}
+X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+
+
+def start() -> APL:
+    torch.manual_seed(1)
+    unit = APL(3, num_hinges=5)
+    with torch.no_grad():
+        unit.slope.normal_(0, 0.2)
+        unit.offset.copy_(torch.linspace(-2, 2, 5)[:, None])
+    return unit
+
+
+def loss(output: Tensor) -> Tensor:
+    return (output - X.sin()).square().mean()
+
+
+def train(unit: APL, optimizer: torch.optim.Optimizer, steps: int = 20) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(unit(X)).backward()
+        optimizer.step()
+
+
+def test_segments_are_the_slopes_between_hinges() -> None:
+    slope, offset = torch.tensor([0.3, -0.5, 0.1])[:, None], torch.tensor([-2.0, 0.5, 1.0])[:, None]
+    # Left of every hinge but right of the next one on the left; max(0, x) adds 1 right of 0.
+    x = torch.tensor([[-3.0], [-1.0], [0.75]], requires_grad=True)
+    apl(x, slope, offset).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad - (x > 0).float(), to_segments(slope))
+    torch.testing.assert_close(to_hinges(to_segments(slope)), slope)
+
+
+@pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
+def test_a_step_is_one_of_segment_slopes(make: Maker) -> None:
+    unit = start()
+    segments = nn.Parameter(to_segments(unit.slope.detach()) / UNIT)
+    offset = nn.Parameter(unit.offset.detach().clone())
+    by_hand = make([{"params": [segments, offset], "weight_decay": 0.0}])
+    train(unit, make(parameter_groups(unit)))
+    for _ in range(20):
+        by_hand.zero_grad()
+        loss(apl(X, to_hinges(segments) * UNIT, offset)).backward()
+        by_hand.step()
+    torch.testing.assert_close(unit.slope, to_hinges(segments) * UNIT)
+    torch.testing.assert_close(unit.offset, offset)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_closure_gives_the_same_step(named: bool) -> None:
+    plain, closed = start(), start()
+    train(plain, torch.optim.Adam(parameter_groups(plain), lr=0.02))
+    optimizer = torch.optim.Adam(parameter_groups(closed), lr=0.02)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(closed(X))
+        value.backward()
+        return value
+
+    for _ in range(20):
+        value = optimizer.step(closure=closure) if named else optimizer.step(closure)
+        assert isinstance(value, Tensor)
+    assert torch.equal(plain.slope, closed.slope)
+
+
+def test_the_gradient_is_the_slope_s_own_after_the_step() -> None:
+    unit = start()
+    optimizer = torch.optim.SGD(parameter_groups(unit), lr=0.1)
+    loss(unit(X)).backward()
+    before = unit.slope.grad
+    assert before is not None
+    values = before.clone()
+    optimizer.step()
+    assert unit.slope.grad is before
+    assert torch.equal(before, values)
+
+
+def test_an_optimiser_that_calls_another_steps_once() -> None:
+    class Outer(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    unit, twin = start(), start()
+    train(unit, torch.optim.SGD(parameter_groups(unit), lr=0.1))
+    train(twin, Outer(parameter_groups(twin), lr=0.1))
+    assert torch.equal(unit.slope, twin.slope)
+
+
+def test_without_marked_groups_nothing_changes() -> None:
+    unit = start()
+    loss(unit(X)).backward()
+    assert unit.slope.grad is not None
+    expected = unit.slope.detach() - 0.1 * unit.slope.grad
+    torch.optim.SGD(parameter_groups(unit, steps="slopes"), lr=0.1).step()
+    assert torch.equal(unit.slope, expected)
+
+
+def test_decay_is_a_penalty_on_slopes() -> None:
+    decayed, penalised = start(), start()
+    train(decayed, torch.optim.SGD(parameter_groups(decayed, curve_decay=0.1), lr=0.1), 1)
+    optimizer = torch.optim.SGD(parameter_groups(penalised), lr=0.1)
+    penalty = 0.05 * (penalised.slope.square().sum() + penalised.offset.square().sum())
+    (loss(penalised(X)) + penalty).backward()
+    optimizer.step()
+    torch.testing.assert_close(decayed.slope, penalised.slope)
+    torch.testing.assert_close(decayed.offset, penalised.offset)
+
+
+def test_training_resumes_from_a_checkpoint() -> None:
+    straight = start()
+    optimizer = torch.optim.Adam(parameter_groups(straight), lr=0.02)
+    train(straight, optimizer, 10)
+    resumed = copy.deepcopy(straight)
+    second = torch.optim.Adam(parameter_groups(resumed), lr=0.02)
+    second.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(straight, optimizer, 10)
+    train(resumed, second, 10)
+    assert torch.equal(straight.slope, resumed.slope)
+    assert list(resumed.state_dict()) == ["slope", "offset"]
+
+
+def test_a_skipped_step_leaves_the_curve() -> None:
+    unit = start()
+    optimizer = torch.optim.SGD(parameter_groups(unit), lr=0.0)
+    before = unit.slope.detach().clone()
+    train(unit, optimizer, 3)
+    assert torch.equal(unit.slope, before)
+    optimizer.zero_grad()
+    optimizer.step()
+    assert torch.equal(unit.slope, before)
+
+
+@pytest.mark.parametrize("hinges", [2, 32])
+def test_a_step_moves_the_curve_equally_far_with_many_hinges(hinges: int) -> None:
+    unit = APL((), num_hinges=hinges)
+    with torch.no_grad():
+        unit.slope.zero_()
+        unit.offset.copy_(torch.linspace(-3, 3, hinges))
+    # Adam's first step moves every coordinate by the rate, here all in one direction.
+    unit(torch.full((1,), -3.0)).sum().backward()
+    torch.optim.Adam(parameter_groups(unit), lr=0.01).step()
+    # 6 wide, by the rate times the unit.
+    moved = unit(torch.full((1,), -3.0)).abs().item()
+    assert moved == pytest.approx(6 * 0.01 * UNIT, rel=0.05)
+
+
+def test_lbfgs_is_refused() -> None:
+    unit = start()
+    optimizer = torch.optim.LBFGS(parameter_groups(unit)[:1], lr=0.1)
+    with pytest.raises(TypeError, match="LBFGS"):
+        optimizer.step(lambda: loss(unit(X)))
+
+
+def test_half_precision() -> None:
+    unit = start().to(torch.bfloat16)
+    optimizer = torch.optim.SGD(parameter_groups(unit), lr=0.1)
+    unit(X.to(torch.bfloat16)).square().mean().backward()
+    optimizer.step()
+    assert unit.slope.dtype is torch.bfloat16
+    assert unit.slope.isfinite().all()
