@@ -108,7 +108,7 @@ class Arguments(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.unit = APL()
+        self.unit = APL(init="relu")
 
     def forward(self, x: Tensor, scale: Tensor, mask: Tensor | None = None) -> tuple[Any, ...]:
         return self.unit(x), scale, mask
