@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench docs clean
+.PHONY: help demo test test-long check bench docs wheel clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,3 +47,6 @@ docs: $(STAMP)  ## Build the documentation into site/
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so
+
+wheel:  ## Build and check the wheel for every torch and Python
+	$(PYTHON) tools/wheel.py

@@ -74,6 +74,14 @@ class Run:
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]  # torch's
+        self.probe = next(iter(trainer.bundle.train.epoch(0)))[0]
+        self.log = RunLog(
+            folder,
+            trainer.net,
+            batch=self.probe,
+            records=recorded_epochs(trainer.experiment.epochs).__contains__,
+            writes=self.world.is_first,
+        )
         self.tested: Evaluation | None = None
         self.stop: list[int] = []
         self.mark = self.saved_at = time.monotonic()
@@ -82,14 +90,6 @@ class Run:
     def complete(self) -> RunResult:
         """Train to the end, from the start or from the last checkpoint."""
         trainer, experiment = self.trainer, self.trainer.experiment
-        self.probe = next(iter(trainer.bundle.train.epoch(0)))[0]
-        self.log = RunLog(
-            self.folder,
-            trainer.net,
-            batch=self.probe,
-            records=recorded_epochs(experiment.epochs).__contains__,
-            writes=self.world.is_first,
-        )
         # Before the weights of a checkpoint take their place.
         initial = layers_of(trainer.net)
         self._resume()
