@@ -285,3 +285,13 @@ def test_the_slope_of_the_curve_has_the_other_sign() -> None:
     x = torch.tensor([[-1001.0], [-1000.0]]).expand(-1, 3)
     torch.testing.assert_close(unit.left_slope, unit(x).diff(dim=0)[0].detach(), atol=1e-3, rtol=0)
     torch.testing.assert_close(unit.left_slope, torchapl.curves.left_slope(unit))
+
+
+@pytest.mark.slow
+def test_the_doubtful_axis_is_compiled_without_a_break() -> None:
+    unit = APL(5)
+    compiled = torch.compile(unit, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (7, 5):
+        x = torch.randn(2, 5, length)
+        expected = torchapl.apl(x, unit.slope, unit.offset, unit_dim=1)
+        torch.testing.assert_close(compiled(x), expected)

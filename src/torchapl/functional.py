@@ -60,7 +60,10 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
 
 
 def _first_axis(input: Tensor, slope: Tensor) -> int:
-    if isinstance(input, Tensor) and input.dim() == 3 and slope.shape[1:] == input.shape[1:2]:
+    # A compiled graph holds no warning.
+    if torch.compiler.is_compiling() or not isinstance(input, Tensor):
+        return 1
+    if input.dim() == 3 and slope.shape[1:] == input.shape[1:2]:
         _, channels, last = input.shape
         if channels == last:
             warnings.warn(
