@@ -9,7 +9,6 @@ from torch import nn
 
 import torchapl
 from torchapl import APL, init
-from torchapl.plotting import curves_of
 
 pytest.importorskip("matplotlib")
 
@@ -31,10 +30,11 @@ def test_many_curves_are_thinned_evenly() -> None:
 
 
 def test_values_are_those_of_the_module_for_any_dtype() -> None:
-    unit = APL((3, 2), 4, init=init.authors_, dtype=torch.bfloat16)
-    x = torch.linspace(-2, 2, 9)
-    expected = unit.float()(x.reshape(9, 1, 1).expand(9, 3, 2)).detach().flatten(1).T
-    torch.testing.assert_close(curves_of(unit.slope, unit.offset, x), expected)
+    unit = APL(3, 4, init=init.authors_, dtype=torch.bfloat16)
+    line = torchapl.plot(unit).axes[0].get_lines()[1]
+    x, y = (torch.from_numpy(data) for data in (line.get_xdata(), line.get_ydata()))
+    expected = unit.float()(x[:, None].expand(-1, 3))[:, 1].detach()
+    torch.testing.assert_close(y, expected)
 
 
 def test_refuses_what_it_cannot_draw() -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves import sample
-from torchapl.functional import apl
 from torchapl.watch import named_units
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def plot(
     x = torch.linspace(low, high, 201)
     for axes, (name, unit) in zip(panels, units, strict=False):
         curves = sample(unit, x).float().cpu().reshape(-1, len(x))
-        draw_curves(axes, x, curves, max_curves)
+        _draw_curves(axes, x, curves, max_curves)
         count = len(curves)
         axes.set_title(f"{name or 'APL'}: {count} curve{'s' if count != 1 else ''}", fontsize=9)
     for axes in panels[len(units) :]:
@@ -67,21 +66,7 @@ def plot(
     return figure
 
 
-@torch.no_grad()
-def curves_of(slope: Tensor, offset: Tensor, x: Tensor) -> Tensor:
-    """Return the values at ``x`` of every unit, of shape ``(units, len(x))``.
-
-    Example:
-        >>> curves_of(torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.tensor([-1.0, 2.0])).shape
-        torch.Size([6, 2])
-    """
-    a, b = (
-        parameter.detach().float().cpu().reshape(len(slope), -1) for parameter in (slope, offset)
-    )
-    return apl(x.float()[:, None].expand(-1, a.shape[1]), a, b).T
-
-
-def draw_curves(axes: Axes, x: Tensor, curves: Tensor, max_curves: int) -> None:
+def _draw_curves(axes: Axes, x: Tensor, curves: Tensor, max_curves: int) -> None:
     """Draw curves, their mean and ReLU."""
     step = max(1, math.ceil(len(curves) / max_curves))
     few = curves[::step]
