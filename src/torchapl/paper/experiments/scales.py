@@ -80,6 +80,7 @@ SCALES: dict[str, Scale] = {
     ),
     # The authors' solver, start, dropout and preprocessing, and the shape of their schedule:
     # narrower and shorter, at most 40 minutes of one core.
+    # Width and length follow from the cost alone; no validation error has chosen them yet.
     "study": Scale(
         {
             "cnn": Recipe(0.25, 32, 100, None, None, 1.0, None, "authors"),
