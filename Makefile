@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench docs wheel clean
+.PHONY: help demo test test-long check bench docs wheel compat clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,9 @@ docs: $(STAMP)  ## Build the documentation into site/
 
 wheel:  ## Build the source distribution and the wheel for every torch and Python into dist/, and check them
 	$(PYTHON) tools/wheel.py
+
+compat: wheel  ## Run the core tests with that wheel under the oldest, the usual and the newest torch
+	$(PYTHON) tools/compat.py
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so
