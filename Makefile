@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench docs wheel clean
+.PHONY: help demo test test-long check bench docs wheel compat clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,8 +45,11 @@ demo: $(STAMP)  ## Install what is missing, then train ReLU, SiLU and APL networ
 docs: $(STAMP)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+wheel:  ## Build the source distribution and the wheel for every torch and Python into dist/, and check them
+	$(PYTHON) tools/wheel.py
+
+compat: wheel  ## Run the core tests with that wheel under the oldest, the usual and the newest torch
+	$(PYTHON) tools/compat.py
+
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so
-
-wheel:  ## Build and check the wheel for every torch and Python
-	$(PYTHON) tools/wheel.py

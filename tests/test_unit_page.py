@@ -318,5 +318,10 @@ def test_phone_and_themes(page: Page) -> None:
 
 
 def test_stored_presets_are_what_fit_gives() -> None:
+    # Another processor may round a fit's last digit the other way.
+    digits = re.compile(r"-?\d+\.\d+")
     stored = (FOLDER / "presets.js").read_text(encoding="utf-8")
-    assert stored == program("make_presets").text()
+    made = program("make_presets").text()
+    assert digits.sub("#", stored) == digits.sub("#", made)
+    numbers = [[float(number) for number in digits.findall(text)] for text in (stored, made)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=1.001e-3)

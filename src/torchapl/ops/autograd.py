@@ -42,8 +42,8 @@ class AplFunction(_ReverseModeFunction):
     """The operator with its gradient; nothing but the arguments is kept for the backward pass."""
 
     @staticmethod
-    def forward(*arguments: Any) -> Tensor:
-        return cast(Tensor, _below_autograd(apl_operator, arguments))
+    def forward(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
+        return cast(Tensor, _below_autograd(apl_operator, input, slope, offset, unit_dim))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -52,14 +52,15 @@ class AplFunction(_ReverseModeFunction):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mask = ctx.needs_input_grad[:3]
-        arguments = (*grads, *ctx.saved_tensors, ctx.unit_dim, mask)
+        input, slope, offset = ctx.saved_tensors
+        wants_x, wants_a, wants_b, _ = ctx.needs_input_grad
+        arguments = (*grads, input, slope, offset, ctx.unit_dim, (wants_x, wants_a, wants_b))
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             # create_graph=True: the backward operator has a derivative of its own.
-            results = backward_operator(*arguments)
+            dx, da, db = backward_operator(*arguments)
         else:
-            results = _below_autograd(backward_operator, arguments)
-        return (*_only_wanted(results, mask), None)
+            dx, da, db = _below_autograd(backward_operator, *arguments)
+        return dx if wants_x else None, da if wants_a else None, db if wants_b else None, None
 
 
 class AplBackwardFunction(_ReverseModeFunction):
@@ -67,7 +68,7 @@ class AplBackwardFunction(_ReverseModeFunction):
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        results = _below_autograd(backward_operator, arguments)
+        results = _below_autograd(backward_operator, *arguments)
         return cast(tuple[Tensor, Tensor, Tensor], results)
 
     @staticmethod
@@ -85,7 +86,7 @@ class AplBackwardFunction(_ReverseModeFunction):
         return (*_only_wanted(doubles, ctx.needs_input_grad[:4]), None, None)
 
 
-def _below_autograd(operator: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _below_autograd(operator: Callable[..., Any], *arguments: Any) -> Any:
     if not torch._C._are_functorch_transforms_active():
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*arguments)
@@ -122,4 +123,4 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
     needs_grad = input.requires_grad or slope.requires_grad or offset.requires_grad
     if needs_grad and torch.is_grad_enabled():
         return cast(Tensor, AplFunction.apply(input, slope, offset, unit_dim))
-    return cast(Tensor, _below_autograd(apl_operator, (input, slope, offset, unit_dim)))
+    return cast(Tensor, _below_autograd(apl_operator, input, slope, offset, unit_dim))

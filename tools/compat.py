@@ -1,0 +1,123 @@
+"""Run the core tests with the built wheel under several versions of torch and Python, no compiler.
+
+    python tools/wheel.py && python tools/compat.py --pair 3.10=2.10.0 3.11=2.13.0 3.13=2.15.0
+
+Each pair gets an environment below build/compat; those with CUDA take about 6 GB. Prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# The oldest torch that the kernels serve, the one that is developed with, the newest known.
+PAIRS = ("3.10=2.10.0", "3.11=2.13.0", "3.13=2.15.0")
+# All that needs torch, numpy and pytest alone.
+CORE = (
+    "test_autograd.py",
+    "test_functional.py",
+    "test_geometry.py",
+    "test_init.py",
+    "test_kernels.py",
+    "test_modules.py",
+    "test_ops.py",
+    "test_optim.py",
+    "test_segments.py",
+    "test_torch_internals.py",
+    "surgery",
+)
+# One forward and backward of ten elements over ReLU's, the best of many: the call's own cost.
+OVERHEAD = """
+import time, torch, torchapl
+torch.set_num_threads(1)
+x, g = torch.randn(1, 10, requires_grad=True), torch.ones(1, 10)
+def best(function):
+    times = []
+    for _ in range(500):
+        start = time.perf_counter()
+        for _ in range(20):
+            torch.autograd.backward(function(x), g)
+        times.append(time.perf_counter() - start)
+    return min(times)
+unit = torchapl.APL(10)
+best(unit)
+print(f"{best(unit) / best(torch.nn.ReLU()):.2f}")
+"""
+
+
+def main() -> None:
+    """Test every pair and print a table; stop with an error where one failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", nargs="+", default=PAIRS, metavar="PYTHON=TORCH")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "compat")
+    options = parser.parse_args()
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    rows = [test(*pair.split("="), wheel, options.work.resolve()) for pair in options.pair]
+    print("| Python | torch | kernels | core tests | (1, 10) over ReLU |\n|---|---|---|---|---|")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    if any("passed" not in row[3] or "failed" in row[3] for row in rows):
+        sys.exit("not all passed")
+
+
+def test(python: str, torch: str, wheel: Path, work: Path) -> list[str]:
+    """Return Python, torch, kernels, what became of the tests, and the overhead of a call."""
+    interpreter = find(python)
+    if interpreter is None:
+        return [python, torch, "", "no such interpreter here", ""]
+    environment = work / f"python{python}-torch{torch}"
+    own = environment / "bin" / "python"
+    if not own.exists():
+        run(interpreter, "-m", "venv", environment)
+        requirements = (f"torch=={torch}", "numpy", "pytest", "pytest-timeout", "hypothesis")
+        run(own, "-m", "pip", "install", "--quiet", *requirements)
+    run(own, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel)
+
+    # Away from the sources, so that the wheel is tested.
+    folder = work / "tests"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "tests", folder / "tests")
+    shutil.copytree(ROOT / "src" / "torchapl", folder / "src" / "torchapl")
+    for binary in (folder / "src").rglob("*.so"):
+        binary.unlink()
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    kernels = run(own, "-c", "import torchapl; print(torchapl.backends()['cpu'][0])", cwd=folder)
+    core = [f"tests/{name}" for name in CORE]
+    # Warnings of other versions of torch are theirs.
+    options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "-m", "not slow"]
+    outside = ["--ignore", "tests/surgery/test_transformers.py"]
+    report = run(own, "-m", "pytest", *options, *core, *outside, cwd=folder, check=False)
+    outcome = re.findall(r"\d+ (?:passed|failed|errors?)", report.splitlines()[-1])
+    overhead = run(own, "-c", OVERHEAD, cwd=folder)
+    return [python, torch, kernels.strip(), ", ".join(outcome) or report[-300:], overhead.strip()]
+
+
+def find(version: str) -> Path | None:
+    """Return an interpreter of this version, on the path or among pyenv's."""
+    name = f"python{version}"
+    found = shutil.which(name)
+    if found is not None:
+        return Path(found)
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return next(iter(sorted(root.glob(f"versions/{version}.*/bin/{name}"))), None)
+
+
+def run(*command: str | Path, cwd: Path = ROOT, check: bool = True) -> str:
+    """Run a command where no compiler is found and return what it prints."""
+    variables = os.environ | {"CC": "none", "CXX": "none", "OMP_NUM_THREADS": "1"}
+    variables.pop("PYTHONPATH", None)
+    arguments = [str(part) for part in command]
+    done = subprocess.run(
+        arguments, cwd=cwd, env=variables, check=check, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
