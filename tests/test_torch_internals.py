@@ -79,7 +79,7 @@ def test_this_torch_has_it(name: str) -> None:
 
 
 def test_modules_of_this_torch_have_them() -> None:
-    assert MODULE_NAMES <= set(dir(nn.Linear(1, 1)))
+    assert set(dir(nn.Linear(1, 1))) >= MODULE_NAMES
 
 
 def test_an_export_sets_the_flag() -> None:
