@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torchapl.paper.sweep.jobs import Job, read_results
-from torchapl.paper.sweep.pool import Place
+from torchapl.paper.sweep.pool import Workspace
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -39,7 +39,7 @@ def test_runs_of_a_dead_node_go_on_elsewhere(cluster: Any, tmp_path: Path) -> No
     from torchapl.paper.sweep.cluster import RayPool
 
     doomed = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    pool = RayPool(Place(tmp_path, None, "cpu"), cluster.address)
+    pool = RayPool(Workspace(tmp_path, None, "cpu"), cluster.address)
     long = Job("atlas-dnn-apl", "smoke", 0, ("epochs=60",))
     short = Job("atlas-dnn-relu", "smoke", 0)
     told: dict[Job, str | None] = {}

@@ -34,7 +34,7 @@ from torchapl.paper.report.payload import build_payload
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.comparison import Comparison
 from torchapl.paper.sweep.jobs import read_results
-from torchapl.paper.sweep.pool import Place, attempt
+from torchapl.paper.sweep.pool import Workspace, attempt
 from torchapl.paper.sweep.statistics import summarise
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_experiments.py"
@@ -84,7 +84,7 @@ def test_a_rival_a_network_and_a_data_set_by_one_registration_each(tmp_path: Pat
     cells, results = comparison.table().cells, read_results(tmp_path)
     while jobs := [job for cell in cells for job in sweep.next_jobs(cell, results)]:
         for job in jobs:
-            assert attempt(job, Place(tmp_path, None, "cpu")).error is None
+            assert attempt(job, Workspace(tmp_path, None, "cpu")).error is None
         results = read_results(tmp_path)
 
     rows = [s for s in summarise(comparison.table(), sweep, results) if s.metric.name == "test_auc"]

@@ -20,7 +20,7 @@ from torchapl.paper.sweep import Job, Listener, Sweep, reproduce
 from torchapl.paper.sweep.jobs import by_job, read_results, write_results
 from torchapl.paper.sweep.local import LocalPool
 from torchapl.paper.sweep.plan import Choice
-from torchapl.paper.sweep.pool import Outcome, Place, Pool
+from torchapl.paper.sweep.pool import Outcome, Pool, Workspace
 from torchapl.paper.sweep.selection import selected_tables
 from torchapl.paper.sweep.statistics import Summary, paired_difference, summarise
 from torchapl.runs.folder import RunConfig, RunResult, locked, write_config, write_result
@@ -46,7 +46,7 @@ class FakePool(Pool):
     """Writes invented results: the validation error says which candidate is best."""
 
     def __init__(self, root: Path, best: Sequence[str] = (), broken: Sequence[Job] = ()) -> None:
-        super().__init__(Place(root))
+        super().__init__(Workspace(root))
         self.root, self.best, self.broken = root, best, broken
         self.ran: list[Job] = []
 
@@ -339,7 +339,7 @@ def test_a_worker_does_many_runs_and_names_what_went_wrong(tmp_path: Path) -> No
     # Neither a mistake of the user's nor a result: a network that an image does not fit.
     broken = Job("atlas-dnn-relu", "smoke", 1, (*SMALL, "net=nin"))
     after = Job("atlas-dnn-relu", "smoke", 2, SMALL)
-    with LocalPool(Place(tmp_path, None, "cpu"), workers=1) as pool:
+    with LocalPool(Workspace(tmp_path, None, "cpu"), workers=1) as pool:
         pool.run([bad, good, broken], told)
         worker = pool.workers[0]
         pool.run([after], told)
@@ -355,9 +355,9 @@ def test_a_worker_does_many_runs_and_names_what_went_wrong(tmp_path: Path) -> No
 
 def test_runs_of_one_worker_do_not_depend_on_each_other(tmp_path: Path) -> None:
     job, other = (Job("atlas-dnn-apl", "smoke", seed, SMALL) for seed in (0, 1))
-    with LocalPool(Place(tmp_path / "first", None, "cpu"), workers=1) as pool:
+    with LocalPool(Workspace(tmp_path / "first", None, "cpu"), workers=1) as pool:
         pool.run([job], Told())
-    with LocalPool(Place(tmp_path / "second", None, "cpu"), workers=1) as pool:
+    with LocalPool(Workspace(tmp_path / "second", None, "cpu"), workers=1) as pool:
         pool.run([other, job], Told())
     first, second = (read_results(tmp_path / name)[job] for name in ("first", "second"))
     assert first.metrics == second.metrics
@@ -374,7 +374,7 @@ def test_a_worker_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
     doomed = Job("atlas-dnn-relu", "smoke", 0, ("epochs=500",))
     after = Job("atlas-dnn-relu", "smoke", 1, SMALL)
     told = Killing()
-    with LocalPool(Place(tmp_path, None, "cpu"), workers=1) as pool:
+    with LocalPool(Workspace(tmp_path, None, "cpu"), workers=1) as pool:
         pool.run([doomed, after], told)
     assert "its process was ended by SIGKILL" in str(told.errors[doomed])
     assert told.errors[after] is None
@@ -410,7 +410,7 @@ def test_a_run_of_another_process_is_awaited(
                     yield job, outcome
 
         waiting = pytest.warns(UserWarning, match="is in use by another process: waiting for it")
-        with Patient(Place(tmp_path, None, "cpu"), workers=1) as pool, waiting:
+        with Patient(Workspace(tmp_path, None, "cpu"), workers=1) as pool, waiting:
             pool.run([job], told)
     assert told.errors == {job: None}
     assert list(read_results(tmp_path)) == [job]
@@ -513,7 +513,7 @@ def test_all_tables_from_an_empty_folder_to_the_report(
 
 def test_workers_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    pool = LocalPool(Place(tmp_path, None, "cuda"), workers=3)
+    pool = LocalPool(Workspace(tmp_path, None, "cuda"), workers=3)
     given = [pool._settings(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
     assert given == ["0", "1", "0"]
 

@@ -123,21 +123,21 @@ def _apl_candidates(
         (0.3 * torch.randn(size, *setting.unit_shape, device=device)).requires_grad_()
         for _ in range(2)
     )
-    place = setting.unit_dim if setting.unit_shape else 0
+    first_axis = setting.unit_dim if setting.unit_shape else 0
 
     def fused(x: Tensor) -> Tensor:
         return apl(x, a, b, unit_dim=setting.unit_dim)
 
     def eager(x: Tensor) -> Tensor:
-        return reference.apl(x, a, b, place)
+        return reference.apl(x, a, b, first_axis)
 
-    found: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
+    functions: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
         ("apl", size): (fused, [a, b])
     }
     if slow:
-        found["apl eager", size] = (eager, [a, b])
-        found["apl compiled", size] = (torch.compile(eager), [a, b])
-    return found
+        functions["apl eager", size] = (eager, [a, b])
+        functions["apl compiled", size] = (torch.compile(eager), [a, b])
+    return functions
 
 
 def _time(
@@ -154,14 +154,14 @@ def _time(
         else:
             calls[key] = _inference(function, x)
     seconds = interleaved(calls, rounds=rounds)
-    found = ratios(seconds, to="relu/0")
+    to_relu = ratios(seconds, to="relu/0")
     leaf = x.detach().requires_grad_(setting.training)
     return [
         Measurement(
             setting,
             name,
             size,
-            found[f"{name}/{size}"],
+            to_relu[f"{name}/{size}"],
             1000 * sorted(seconds[f"{name}/{size}"])[rounds // 2],
             peak_bytes(calls[f"{name}/{size}"]) if x.device.type == "cpu" else 0,
             saved_bytes(lambda function=function: function(leaf)) if setting.training else 0,  # type: ignore[misc]  # mypy cannot infer a default's type
@@ -189,7 +189,7 @@ def check(setting: Setting, size: int, device: str = "cpu") -> None:
     x = torch.randn(shape, generator=generator)
     a, b = (torch.randn(size, *setting.unit_shape, generator=generator) for _ in range(2))
     g = torch.randn(shape, generator=generator)
-    place = setting.unit_dim if setting.unit_shape else 0
+    first_axis = setting.unit_dim if setting.unit_shape else 0
 
     def results(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
         leaves = [t.to(device, dtype).requires_grad_() for t in (x, a, b)]
@@ -197,8 +197,8 @@ def check(setting: Setting, size: int, device: str = "cpu") -> None:
         grads = torch.autograd.grad(y, leaves, g.to(device, dtype))
         return [y.detach(), *grads]
 
-    exact = results(lambda x, a, b: reference.apl(x, a, b, place), torch.float64)
-    eager = results(lambda x, a, b: reference.apl(x, a, b, place), torch.float32)
+    exact = results(lambda x, a, b: reference.apl(x, a, b, first_axis), torch.float64)
+    eager = results(lambda x, a, b: reference.apl(x, a, b, first_axis), torch.float32)
     fused = results(lambda x, a, b: apl(x, a, b, unit_dim=setting.unit_dim), torch.float32)
     names = ("output", "gradient of input", "gradient of slope", "gradient of offset")
     for name, right, plain, ours in zip(names, exact, eager, fused, strict=True):

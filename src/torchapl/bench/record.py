@@ -44,7 +44,7 @@ def add_to_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: 
     if device.startswith("cuda"):
         hardware = torch.cuda.get_device_name(device)
     served = backends().get(device.split(":")[0])
-    place = (
+    circumstances = (
         "reusing" if reused else "default",
         f"{device} {hardware}",
         "" if served is None else served.implementation,
@@ -69,7 +69,7 @@ def add_to_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: 
                     f"{row.milliseconds:.5f}",
                     row.peak_bytes,
                     row.saved_bytes,
-                    *place,
+                    *circumstances,
                 )
             )
 
@@ -133,12 +133,12 @@ def plot(rows: Sequence[Measurement], path: Path) -> None:
     figure.supylabel("time over ReLU's, forward and backward", fontsize=8)
     figure.supxlabel("hinges S", fontsize=8)
     # The parts of a long run may have measured the slow candidates in some settings only.
-    found = {
+    handles = {
         label: handle
         for axes in panels.flatten()
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=5, fontsize=8)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=5, fontsize=8)
     figure.savefig(path, dpi=160)
 
 

@@ -193,15 +193,15 @@ def _in_turn(
     steps = max(1, round(_BLOCK_SECONDS / single))
     for candidate in candidates.values():
         candidate.seconds(steps)
-    found: dict[str, list[float]] = {name: [] for name in candidates}
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
     order = list(candidates)
     end = perf_counter() + least_seconds
-    while len(found["relu"]) < rounds or perf_counter() < end:
+    while len(seconds["relu"]) < rounds or perf_counter() < end:
         for name in order:
-            found[name].append(candidates[name].seconds(steps))
+            seconds[name].append(candidates[name].seconds(steps))
         # A machine that gets slower or faster favours nobody.
         order.reverse()
-    return found
+    return seconds
 
 
 def _outside(loop: _Candidate, rounds: int) -> float:
@@ -228,13 +228,13 @@ def _outside(loop: _Candidate, rounds: int) -> float:
         (trainer.optimizer, "step"),
     ):
         setattr(owner, name, timed(getattr(owner, name)))
-    found = []
+    outside = []
     steps = max(1, min(50, round(_BLOCK_SECONDS / loop.seconds(1))))
     for _ in range(rounds):
         inside = 0.0
         total = loop.seconds(steps)
-        found.append(total - inside / steps)
-    return median(found)
+        outside.append(total - inside / steps)
+    return median(outside)
 
 
 def _on_toy_data(experiment: Experiment) -> Experiment:

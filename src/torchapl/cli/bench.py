@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _shape(text: str) -> tuple[int, ...]:
     try:
-        shape = tuple(int(part) for part in text.split(","))
+        shape = tuple(int(size) for size in text.split(","))
     except ValueError:
         shape = ()
     if len(shape) < 2 or min(shape) < 1:
@@ -92,7 +92,7 @@ def _op(args: argparse.Namespace) -> int:
     except RuntimeError as error:
         print(f"error: nothing was timed: {error}", file=sys.stderr)
         return 1
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     print(f"values and gradients checked for {len(settings)} settings", file=sys.stderr)
     for index, setting in enumerate(settings, start=1):
         rows = op.measure(
@@ -103,13 +103,13 @@ def _op(args: argparse.Namespace) -> int:
             peers=args.peers,
             rounds=args.rounds,
         )
-        found += rows
+        measurements += rows
         print(f"[{index}/{len(settings)}]", file=sys.stderr)
         _print_setting(setting, rows)
     if args.csv is not None:
-        record.add_to_csv(found, args.csv, args.device, reused=not args.default_allocator)
+        record.add_to_csv(measurements, args.csv, args.device, reused=not args.default_allocator)
     if args.plot is not None:
-        record.plot(found, args.plot)
+        record.plot(measurements, args.plot)
     return 0
 
 

@@ -133,16 +133,16 @@ def complete(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) ->
 
 
 def _pool(args: argparse.Namespace) -> Pool:
-    from torchapl.paper.sweep.pool import Place
+    from torchapl.paper.sweep.pool import Workspace
 
-    place = Place(args.runs, args.data, args.device, tuple(args.load))
+    workspace = Workspace(args.runs, args.data, args.device, tuple(args.load))
     if args.ray is not None:
         from torchapl.paper.sweep.cluster import RayPool
 
-        return RayPool(place, args.ray)
+        return RayPool(workspace, args.ray)
     from torchapl.paper.sweep.local import LocalPool
 
-    return LocalPool(place, args.workers)
+    return LocalPool(workspace, args.workers)
 
 
 def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> None:
@@ -185,15 +185,15 @@ def print_tables(
 
     summaries = {table.name: summarise(table, sweep, results, args.baseline) for table in tables}
     if args.json:
-        cells = {name: render.as_json(found) for name, found in summaries.items()}
+        cells = {name: render.as_json(rows) for name, rows in summaries.items()}
         print(json.dumps(cells, indent=2))
         return
     show = render.markdown if args.markdown else render.text
     for table in tables:
-        for metric, part in render.by_metric(summaries[table.name]).items():
+        for metric, chosen in render.by_metric(summaries[table.name]).items():
             # What nothing was measured of is no part of the table.
-            if any(summary.n or summary.failed for summary in part):
+            if any(summary.n or summary.failed for summary in chosen):
                 print(f"\n{table.name}: {table.title}, {metric.title} ({sweep.scale} scale)\n")
-                print(show(table, part, args.baseline))
+                print(show(table, chosen, args.baseline))
         if not any(summary.n or summary.failed for summary in summaries[table.name]):
             print(f"\n{table.name}: no runs yet")

@@ -61,10 +61,10 @@ def _double_backward(
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     *tensors, unit_dim = arguments
     unit_dim = _first_axis(unit_dim, tensors[4:6], in_dims[4:6])
-    places = (unit_dim, 1, 1, unit_dim, unit_dim, 1, 1)
+    targets = (unit_dim, 1, 1, unit_dim, unit_dim, 1, 1)
     batched = [
-        None if tensor is None else _with_batch(tensor, dim, info.batch_size, place)
-        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+        None if tensor is None else _with_batch(tensor, dim, info.batch_size, target)
+        for tensor, dim, target in zip(tensors, in_dims, targets, strict=False)
     ]
     return double_backward_operator(*batched, unit_dim), (unit_dim, unit_dim, 1, 1)
 
@@ -85,14 +85,14 @@ def _batch_as_units(
     unit_dim: int,
 ) -> list[Tensor]:
     """Put the mapped axis before the units' axes: (S, B, *unit_shape) at the same unit_dim."""
-    places = (unit_dim, 1, 1)
+    targets = (unit_dim, 1, 1)
     return [
-        _with_batch(tensor, dim, size, place)
-        for tensor, dim, place in zip(tensors, in_dims, places, strict=False)
+        _with_batch(tensor, dim, size, target)
+        for tensor, dim, target in zip(tensors, in_dims, targets, strict=False)
     ]
 
 
-def _with_batch(tensor: Tensor, dim: int | None, size: int, place: int) -> Tensor:
+def _with_batch(tensor: Tensor, dim: int | None, size: int, target: int) -> Tensor:
     if dim is None:
         tensor, dim = tensor.unsqueeze(0).expand(size, *tensor.shape), 0
-    return tensor.movedim(dim, place)
+    return tensor.movedim(dim, target)

@@ -15,6 +15,7 @@ from torchapl.optim import Steps
 from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
+from torchapl.runs.records import Json
 
 Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
 Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
@@ -22,7 +23,6 @@ Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cos
 VALIDATION_SHARE = 0.1
 # Sixteen times the paper's widths is what no machine has memory for.
 _WIDEST = 16.0
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,9 @@ def _set(value: Frozen, path: list[str], text: str, key: str) -> Frozen:
         above = key.removesuffix(".".join(path))
         known = [hint for hint in hints if hint not in fixed]
         if isinstance(value, Experiment):
-            known += [part for part in _training_settings(value) if part.endswith(f".{name}")]
+            known += [
+                setting for setting in _training_settings(value) if setting.endswith(f".{name}")
+            ]
         raise ValueError(unknown("setting", name, known, above))
     changed: object
     if rest:
@@ -247,15 +249,15 @@ def to_dict(value: Experiment) -> dict[str, Json]:
 
 def _plain(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_plain(item) for item in value]
     return value
 
 
 def from_dict(values: Mapping[str, Json]) -> Experiment:
     """Read an experiment back from what :func:`to_dict` returned."""
-    parts: dict[str, typing.Any] = {k: part for k, part in values.items() if k not in _GONE}
+    parts: dict[str, typing.Any] = {k: item for k, item in values.items() if k not in _GONE}
     for name, kind in (("data", Data), ("published", Published), ("cost", Cost)):
         if parts.get(name) is not None:
             parts[name] = kind(**parts[name])

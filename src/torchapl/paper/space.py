@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchapl.paper.config import Experiment, Json, flat, to_dict
+from torchapl.paper.config import Experiment, flat, to_dict
 from torchapl.paper.experiments.rows import HINGES
 from torchapl.paper.nets import NETWORKS
+from torchapl.runs.records import Json
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchapl.paper.config import VALIDATION_SHARE, Experiment, Json, override
+from torchapl.paper.config import VALIDATION_SHARE, Experiment, override
 from torchapl.paper.space import Choice, own_settings, search_space
 from torchapl.paper.train import InterruptedRunError, train
 from torchapl.paper.train.progress import Silent
 from torchapl.runs.atomic import WriteError
+from torchapl.runs.records import Json
 
 if TYPE_CHECKING:
     import optuna

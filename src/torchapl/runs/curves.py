@@ -85,13 +85,14 @@ class Layer:
     def hinges(self) -> tuple[Tensor, Tensor]:
         """Slopes and offsets of the hinges as the curves have them, of shape ``(S, units)``."""
         # One unit for a whole layer has no axis to flatten.
-        slope, offset = (part.reshape(len(part), -1) for part in (self.slope, self.offset))
+        slope, offset = (values.reshape(len(values), -1) for values in (self.slope, self.offset))
         return self.affine.scale * slope, offset + self.affine.center
 
     def picked(self, units: Tensor) -> Layer:
         """Return some units, by their numbers in the flattened layer."""
         slope, offset = (
-            part.reshape(len(part), -1)[:, units].contiguous() for part in (self.slope, self.offset)
+            values.reshape(len(values), -1)[:, units].contiguous()
+            for values in (self.slope, self.offset)
         )
         return Layer(self.name, slope, offset, self.affine)
 

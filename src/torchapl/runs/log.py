@@ -220,8 +220,8 @@ class OwnRun(RunLog):
         """
         final = plain_numbers({**(numbers or {}), **more})
         if not final:
-            kept = (name for name in self.last if name not in (*_RESERVED, "seconds", "lr"))
-            final = {name: self.last[name] for name in kept}
+            names = (name for name in self.last if name not in (*_RESERVED, "seconds", "lr"))
+            final = {name: self.last[name] for name in names}
         self.end()
         config = self.config
         self.result = RunResult(

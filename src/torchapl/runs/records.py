@@ -230,10 +230,10 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def numbers_of(values: Mapping[str, Json], names: Iterable[str]) -> dict[str, float]:
     """Return some of the values, which must be numbers."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name in names:
         value = values[name]
         if not is_number(value):
             raise TypeError(f"{name} must be a number, got {value!r}")
-        found[name] = value
-    return found
+        numbers[name] = value
+    return numbers

@@ -378,5 +378,5 @@ def _word(kind: str) -> str:
     return kind.lower().removesuffix("activation")
 
 
-def _join(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
+def _join(*names: str) -> str:
+    return ".".join(name for name in names if name)

@@ -13,7 +13,6 @@ import pytest
 import safetensors.torch
 import torch
 
-from torchapl.paper.config import Json
 from torchapl.paper.experiments import TABLES
 from torchapl.paper.metrics import asimov_significance
 from torchapl.paper.report.classes import curve_classes
@@ -28,7 +27,7 @@ from torchapl.paper.sweep.jobs import read_results
 from torchapl.paper.sweep.statistics import summarise
 from torchapl.runs import DamagedError, RunResult
 from torchapl.runs.folder import read_result, write_result
-from torchapl.runs.records import write_tensors
+from torchapl.runs.records import Json, write_tensors
 
 
 @pytest.fixture(scope="module")

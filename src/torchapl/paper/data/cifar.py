@@ -72,10 +72,10 @@ def read_checked(path: Path, expected: DataFile) -> bytes:
     if expected.size is not None and len(content) != expected.size:
         kind = "truncated" if len(content) < expected.size else "too long"
         raise DataError(f"{path} is {kind}: {len(content)} bytes, expected {expected.size}")
-    found = hashlib.new(expected.algorithm, content, usedforsecurity=False).hexdigest()
-    if found != expected.checksum:
+    actual = hashlib.new(expected.algorithm, content, usedforsecurity=False).hexdigest()
+    if actual != expected.checksum:
         raise DataError(
-            f"{path} is damaged: its {expected.algorithm} is {found}, expected {expected.checksum}"
+            f"{path} is damaged: its {expected.algorithm} is {actual}, expected {expected.checksum}"
         )
     return content
 

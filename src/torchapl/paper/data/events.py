@@ -119,31 +119,31 @@ class EventBatches:
         check_start(start, len(self))
         step, size = start, self.slicing.batch_size
         together = -(-_PIECE // size)
-        windows = [part for part in self._windows(epoch) if part.first + part.rows > start * size]
+        windows = [w for w in self._windows(epoch) if w.first + w.rows > start * size]
         # Rows of a batch that began in the window before.
-        kept = torch.empty(0, len(self.standardiser.shift)), torch.empty(0)
+        carried = torch.empty(0, len(self.standardiser.shift)), torch.empty(0)
         for window, content in self._read_ahead(windows, epoch):
-            begin, end = window.first - len(kept[0]), window.first + window.rows
+            begin, end = window.first - len(carried[0]), window.first + window.rows
             whole = len(self) if end == self.rows else end // size
             # Copied, since windows reuse their memory, but many at a time: that costs less.
             for group in range(step, whole, together):
                 last = min(group + together, whole)
                 low, high = group * size - begin, min(last * size, self.rows) - begin
                 features, labels = (
-                    part.to(self.device) for part in _joined(kept, content, low, high)
+                    values.to(self.device) for values in _joined(carried, content, low, high)
                 )
                 labels = labels if self.classes == 1 else labels.long()
                 cuts = [
-                    place - group * size
+                    bound - group * size
                     for number in range(group, last)
-                    for place in self.slicing.bounds(self.rows, number)
+                    for bound in self.slicing.bounds(self.rows, number)
                 ]
                 # All views at once: 3 us a batch, where two slices a batch take 25.
                 yield from zip(
                     features.tensor_split(cuts)[1::2], labels.tensor_split(cuts)[1::2], strict=True
                 )
             step = max(step, whole)
-            kept = _joined(kept, content, min(step * size, end) - begin, end - begin)
+            carried = _joined(carried, content, min(step * size, end) - begin, end - begin)
 
     def _windows(self, epoch: int) -> list[Window]:
         """Deal the blocks of the split to windows."""
@@ -154,10 +154,10 @@ class EventBatches:
         windows: list[Window] = []
         dealt: list[tuple[int, int]] = []
         first = rows = 0
-        for place, number in enumerate(order.tolist(), start=1):
+        for count, number in enumerate(order.tolist(), start=1):
             dealt.append(blocks[number])
             rows += blocks[number][1]
-            if rows >= self.window_rows or place == len(blocks):
+            if rows >= self.window_rows or count == len(blocks):
                 windows.append(Window(dealt, first, rows))
                 first, rows, dealt = first + rows, 0, []
         return windows
@@ -191,29 +191,29 @@ class EventBatches:
             self.source.read(row, raw[filled : filled + length])
             filled += length
         table = torch.from_numpy(raw)[: window.rows]
-        features, labels = (part[: window.rows] for part in output)
+        features, labels = (values[: window.rows] for values in output)
         order = None
         if self.seed is not None:
             shuffle = generator(self.seed, epoch, "rows", window.first)
             order = torch.randperm(window.rows, generator=shuffle)
         width = features.shape[1]
         for first in range(0, window.rows, _PIECE):
-            here = slice(first, first + _PIECE)
-            piece = table[here] if order is None else table.index_select(0, order[here])
-            self.standardiser.apply(piece[:, :width], features[here])
-            labels[here] = piece[:, width]
+            rows = slice(first, first + _PIECE)
+            piece = table[rows] if order is None else table.index_select(0, order[rows])
+            self.standardiser.apply(piece[:, :width], features[rows])
+            labels[rows] = piece[:, width]
         return features, labels
 
 
-def _joined(kept: Rowset, content: Rowset, low: int, high: int) -> Rowset:
+def _joined(carried: Rowset, content: Rowset, low: int, high: int) -> Rowset:
     """Copy rows ``low`` to ``high`` of two windows set end to end."""
-    first = len(kept[0])
+    first = len(carried[0])
     if low >= first:
-        here = slice(low - first, high - first)
-        return content[0][here].clone(), content[1][here].clone()
+        rows = slice(low - first, high - first)
+        return content[0][rows].clone(), content[1][rows].clone()
     older, newer = slice(low, min(high, first)), slice(0, max(high - first, 0))
     features, labels = (
         torch.cat([before[older], after[newer]])
-        for before, after in zip(kept, content, strict=True)
+        for before, after in zip(carried, content, strict=True)
     )
     return features, labels

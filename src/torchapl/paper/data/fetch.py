@@ -79,10 +79,10 @@ def check_file(path: Path, item: Download) -> None:
         )
     if item.checksum is not None:
         algorithm = "md5" if len(item.checksum) == 32 else "sha256"
-        found = digest(path, algorithm)
-        if found != item.checksum:
+        actual = digest(path, algorithm)
+        if actual != item.checksum:
             raise DataError(
-                f"{path} is damaged: its {algorithm} is {found}, published is {item.checksum}; "
+                f"{path} is damaged: its {algorithm} is {actual}, published is {item.checksum}; "
                 "remove it and fetch again"
             )
 

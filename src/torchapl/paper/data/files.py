@@ -45,11 +45,11 @@ def make_folder(folder: Path) -> Path:
         >>> make_folder(Path(tempfile.mkdtemp()) / "a" / "b").is_dir()
         True
     """
-    for part in (folder, *folder.parents):
-        if part.exists():
-            if not part.is_dir():
+    for ancestor in (folder, *folder.parents):
+        if ancestor.exists():
+            if not ancestor.is_dir():
                 raise DataError(
-                    f"{part} is a file where a folder is needed; move it or take another --root"
+                    f"{ancestor} is a file where a folder is needed; move it or take another --root"
                 )
             break
     try:

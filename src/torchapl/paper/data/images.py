@@ -65,16 +65,16 @@ class ImageBatches:
                 chosen = generator(self.seed, epoch, "augment")
                 draws = Draws.sample(rows, chosen, self.padding)
         for step in range(start, len(self)):
-            here = slice(*self.slicing.bounds(rows, step))
-            images = self._images(here, order, draws)
+            batch = slice(*self.slicing.bounds(rows, step))
+            images = self._images(batch, order, draws)
             if self.channels_last:
                 images = images.contiguous(memory_format=torch.channels_last)
-            labels = self.labels[here] if order is None else self.labels[order[here]]
+            labels = self.labels[batch] if order is None else self.labels[order[batch]]
             yield images, labels
 
-    def _images(self, here: slice, order: Tensor | None, draws: Draws | None) -> Tensor:
+    def _images(self, batch: slice, order: Tensor | None, draws: Draws | None) -> Tensor:
         if order is not None and draws is not None:
-            return self._cropper(order[here], draws[here])
+            return self._cropper(order[batch], draws[batch])
         # index_select copies whole images as blocks: 15 times faster than self.images[order[here]].
-        images = self.images[here] if order is None else self.images.index_select(0, order[here])
+        images = self.images[batch] if order is None else self.images.index_select(0, order[batch])
         return images if self.preprocess is None else self.preprocess(images)

@@ -124,14 +124,14 @@ def _read_columns(path: Path, root: Path) -> dict[str, np.ndarray[Any, Any]]:
     import pyarrow.csv
     import pyarrow.parquet
 
-    found = next((place for place in (path, root / path) if place.is_file()), None)
-    if found is None:
+    file = next((candidate for candidate in (path, root / path) if candidate.is_file()), None)
+    if file is None:
         raise DataError(f"there is no file {path}, here or in {root}")
     try:
-        read = pyarrow.parquet.read_table if found.suffix == ".parquet" else pyarrow.csv.read_csv
-        content = read(found)
+        read = pyarrow.parquet.read_table if file.suffix == ".parquet" else pyarrow.csv.read_csv
+        content = read(file)
     except pyarrow.ArrowException as error:
-        raise DataError(f"{found} cannot be read: {error}") from error
+        raise DataError(f"{file} cannot be read: {error}") from error
     return {
         name: content.column(name).to_numpy(zero_copy_only=False) for name in content.column_names
     }
@@ -159,7 +159,7 @@ def image_folder(path: str | Path, *, size: tuple[int, int], test_share: float =
     def load(root: Path) -> ImageData | EventData:
         folder = Path(path) if Path(path).is_dir() else root / path
         if (folder / "train").is_dir() and (folder / "test").is_dir():
-            train, test = (_pictures(folder / part, size) for part in ("train", "test"))
+            train, test = (_pictures(folder / split, size) for split in ("train", "test"))
             return arrays(*train, test=test)(root)
         return arrays(*_pictures(folder, size), test_share=test_share)(root)
 

@@ -171,18 +171,18 @@ def _read_hdf5(path: Path, layout: Layout, skip: int) -> Chunks:
     import h5py
 
     with h5py.File(path, "r") as file:
-        found: dict[str, Any] = {}
+        datasets: dict[str, Any] = {}
 
         def visit(path: str, item: object) -> None:
             name = path.rsplit("/", 1)[-1]
             if isinstance(item, h5py.Dataset):
-                if name in found:
-                    raise DataError(f"has {name!r} twice: {found[name].name} and /{path}")
-                found[name] = item
+                if name in datasets:
+                    raise DataError(f"has {name!r} twice: {datasets[name].name} and /{path}")
+                datasets[name] = item
 
         file.visititems(visit)
-        flat = {name: item for name, item in found.items() if item.ndim == 1}
-        tables = [item for item in found.values() if item.ndim == 2]
+        flat = {name: item for name, item in datasets.items() if item.ndim == 1}
+        tables = [item for item in datasets.values() if item.ndim == 2]
         if len(tables) == 1 and len(flat) == 1 and tables[0].shape[1] == len(layout.features):
             yield from _slices(_numbered(tables[0], layout, *flat.values()), skip)
         elif len(tables) == 1 and not flat:

@@ -183,10 +183,10 @@ def _digest(columns: Sequence[Table]) -> str:
 
 def shard_digest(path: Path) -> str:
     """Return the checksum in the name of a shard."""
-    found = _PATTERN.fullmatch(path.name)
-    if found is None:
+    match = _PATTERN.fullmatch(path.name)
+    if match is None:
         raise DataError(f"{path} is not named like a shard, NUMBER-CHECKSUM.parquet")
-    return found[2]
+    return match[2]
 
 
 def rows_of(path: Path) -> int:
@@ -206,9 +206,9 @@ def find_shards(folder: Path) -> dict[int, Path]:
     Of two with one number, the first by name: a machine of another kind may round differently, and
     both are right.
     """
-    found: dict[int, Path] = {}
+    shards: dict[int, Path] = {}
     for path in sorted(folder.iterdir(), reverse=True):
         match = _PATTERN.fullmatch(path.name)
         if match is not None:
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
+            shards[int(match[1])] = path
+    return dict(sorted(shards.items()))

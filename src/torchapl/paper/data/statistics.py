@@ -119,6 +119,6 @@ class Statistics:
 def total(parts: Iterable[Statistics], columns: int) -> Statistics:
     """Add up the statistics of many blocks."""
     result = Statistics.empty(columns)
-    for part in parts:
-        result = result.plus(part)
+    for block in parts:
+        result = result.plus(block)
     return result

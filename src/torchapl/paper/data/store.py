@@ -80,11 +80,11 @@ class EventStore:
         self.source: dict[str, Any] = index["source"]
         self.checksum: str = index["sha256"]
         statistics = [Statistics.from_json(record) for record in index["shards"]]
-        firsts = [0, *accumulate(part.rows for part in statistics)]
+        firsts = [0, *accumulate(shard.rows for shard in statistics)]
         self.rows = firsts.pop()
         self.shards = tuple(
-            Shard(folder / record["name"], first, part)
-            for record, first, part in zip(index["shards"], firsts, statistics, strict=True)
+            Shard(folder / record["name"], first, shard)
+            for record, first, shard in zip(index["shards"], firsts, statistics, strict=True)
         )
         self._firsts = firsts
         self._checked: set[int] = set()
@@ -118,8 +118,8 @@ class EventStore:
             columns = self._read_shard(number)
             low = start + filled - self._firsts[number]
             count = min(len(out) - filled, self.shards[number].rows - low)
-            for place, column in enumerate(columns):
-                out[filled : filled + count, place] = column[low : low + count]
+            for index, column in enumerate(columns):
+                out[filled : filled + count, index] = column[low : low + count]
             filled += count
 
     def _read_shard(self, number: int) -> list[Table]:
@@ -166,7 +166,9 @@ def write_index(folder: Path, plan: Plan, shards: Mapping[Path, Statistics]) -> 
     index: dict[str, Any] = {
         "format": FORMAT,
         **plan.to_json(),
-        "shards": [{"name": path.name, **part.to_json()} for path, part in shards.items()],
+        "shards": [
+            {"name": path.name, **statistics.to_json()} for path, statistics in shards.items()
+        ],
     }
     index["sha256"] = _digest(index)
     write_atomic(folder / INDEX, json.dumps(index).encode())

@@ -125,8 +125,8 @@ class EventStoreWriter:
     @property
     def leading(self) -> list[Path]:
         """The shards before the first one that is missing."""
-        found = self.shards
-        return [found[number] for number in range(first_gap(found))]
+        shards = self.shards
+        return [shards[number] for number in range(first_gap(shards))]
 
     def append(self, table: Table, first_row: int = 0) -> None:
         """Write the next shard; see :func:`write_shard`."""
@@ -142,21 +142,21 @@ class EventStoreWriter:
             shards: How many there must be; by default those that are there.
             advance: Called with the number of rows whenever some have been checked.
         """
-        found = self.shards
-        number = len(found) if shards is None else shards
-        if first_gap(found) < number or not number:
+        present = self.shards
+        number = len(present) if shards is None else shards
+        if first_gap(present) < number or not number:
             raise DataError(
-                f"{self.partial} has no shard {first_gap(found)} of {number}: run the same "
+                f"{self.partial} has no shard {first_gap(present)} of {number}: run the same "
                 "command again"
             )
-        kept = [found[place] for place in range(number)]
+        wanted = [present[index] for index in range(number)]
         statistics = {}
-        for path in kept:
+        for path in wanted:
             statistics[path] = self._checked(path)
             if advance is not None:
                 advance(statistics[path].rows)
         with explaining(self.partial):
-            for path in {*self.partial.iterdir()} - {*kept}:
+            for path in {*self.partial.iterdir()} - {*wanted}:
                 if path.suffix == ".parquet":
                     path.unlink()
             remove_partials(self.partial)

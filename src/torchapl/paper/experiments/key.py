@@ -33,4 +33,4 @@ class Key:
     @property
     def name(self) -> str:
         """The experiment's name."""
-        return "-".join(part for part in (self.column, self.network, self.row) if part)
+        return "-".join(word for word in (self.column, self.network, self.row) if word)

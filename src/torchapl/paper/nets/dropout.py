@@ -48,8 +48,8 @@ class Dropout(nn.Dropout):
         count = rows * torch.Size(sizes).numel()
         # Four elements from every 64 bits.
         bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        kept = bits.view(torch.int16)[:count] >= round(self.p * _LEVELS) - _LEVELS // 2
-        mask = kept.to(input.dtype).view(rows, *sizes)
+        passing = bits.view(torch.int16)[:count] >= round(self.p * _LEVELS) - _LEVELS // 2
+        mask = passing.to(input.dtype).view(rows, *sizes)
         if self.rescale:
             mask.mul_(1 / (1 - self.p))
         return mask.permute(0, 3, 1, 2) if last else mask.view(rows, *input.shape[1:])

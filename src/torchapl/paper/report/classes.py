@@ -45,8 +45,8 @@ def curve_classes(
     Example:
         >>> slope = torch.tensor([[0.0, -0.25, 1.0, 0.1]])
         >>> names = list(CLASSES)
-        >>> found = curve_classes(slope, torch.zeros(1, 4), (-2.0, 2.0))
-        >>> [names[index] for index in found]
+        >>> classes = curve_classes(slope, torch.zeros(1, 4), (-2.0, 2.0))
+        >>> [names[index] for index in classes]
         ['ReLU-like', 'leaky', 'absolute-value-like', 'non-monotone']
     """
     low, high = window

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from torchapl.paper.config import Json
 from torchapl.paper.metrics import (
     BACKGROUND,
     FEWEST,
@@ -20,7 +19,7 @@ from torchapl.paper.metrics import (
 from torchapl.paper.report.explorer import short
 from torchapl.paper.report.folders import Run
 from torchapl.runs.folder import SCORES
-from torchapl.runs.records import naming, read_tensors
+from torchapl.runs.records import Json, naming, read_tensors
 
 THRESHOLDS = torch.linspace(0.0, 0.99, 100)
 # Dense where classifiers differ, at small rates.
@@ -73,19 +72,19 @@ def cut_significances(scores: Tensor, labels: Tensor, thresholds: Tensor) -> lis
     signal, background = scores[labels == 1], scores[labels == 0]
     values = []
     for threshold in thresholds.tolist():
-        kept = int((background >= threshold).sum())
-        if kept < FEWEST:
+        selected = int((background >= threshold).sum())
+        if selected < FEWEST:
             values.append(math.nan)
             continue
         s = SIGNAL * float((signal >= threshold).float().mean())
-        b = BACKGROUND * kept / len(background)
+        b = BACKGROUND * selected / len(background)
         values.append(asimov_significance(s, b, UNCERTAINTY * b))
     return values
 
 
 def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
     """Return, for each name, ROC and significance: mean and deviation over its runs."""
-    found: list[Json] = []
+    summaries: list[Json] = []
     for name, runs in groups.items():
         tables = [read_scores(run) for run in runs if run.has(SCORES)]
         if not tables:
@@ -93,7 +92,7 @@ def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
         curves = torch.stack([roc(*table, RATES) for table in tables])
         cuts = torch.tensor([cut_significances(*table, THRESHOLDS) for table in tables])
         areas = torch.tensor([auc(*table) for table in tables], dtype=torch.float64)
-        found.append(
+        summaries.append(
             {
                 "name": name,
                 "n": len(tables),
@@ -105,7 +104,7 @@ def classifiers(groups: Mapping[str, Sequence[Run]]) -> list[Json]:
                 "significance_std": _shortened(cuts.std(0, correction=0)),
             }
         )
-    return found
+    return summaries
 
 
 def _shortened(values: Tensor) -> list[Json]:

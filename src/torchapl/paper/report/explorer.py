@@ -13,12 +13,11 @@ import safetensors
 import torch
 from torch import Tensor
 
-from torchapl.paper.config import Json
 from torchapl.paper.report.classes import CLASSES, curve_classes
 from torchapl.paper.report.folders import Run
 from torchapl.runs.curves import Layer, RunCurves, spread
 from torchapl.runs.folder import CURVES
-from torchapl.runs.records import DamagedError
+from torchapl.runs.records import DamagedError, Json
 
 # Units of a layer, moments of a run and seeds of a setting that are kept, from generous to frugal.
 # A coarser map says less than another seed of the same setting does.
@@ -43,7 +42,7 @@ _BASE64, _PER_LAYER = 4 / 3, 900
 
 
 @dataclass(frozen=True)
-class Kept:
+class Extent:
     """What of the recorded curves is in the report."""
 
     units: int
@@ -61,7 +60,7 @@ class Kept:
         )
 
 
-def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
+def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Extent]:
     """Return the curves of the runs within ``budget`` bytes of text, and what was kept.
 
     Where all do not fit, runs that only chose a setting are left out, then later seeds.
@@ -86,8 +85,8 @@ def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Kept]:
     while chosen and sum(size(run, units, moments) for run in chosen) > budget:
         chosen.pop()
     order = {id(run): index for index, run in enumerate(runs)}
-    kept = Kept(units, moments, len(chosen), len(recorded))
-    return [_run(run, order[id(run)], units, moments) for run in chosen], kept
+    extent = Extent(units, moments, len(chosen), len(recorded))
+    return [_run(run, order[id(run)], units, moments) for run in chosen], extent
 
 
 def read_curves(run: Run) -> RunCurves:
@@ -151,13 +150,13 @@ def _layer(
     shape = whole.unit_shape
     count = math.prod(shape)
     stored = min(math.prod(layer.unit_shape) for layer in recorded)
-    lattice, kept = _lattice(shape, units, stored)
+    lattice, shown = _lattice(shape, units, stored)
     frames: list[Json] = []
     for layer in recorded:
         slope, offset = layer.hinges
         # Snapshots of large layers hold evenly spaced units: number j is unit j * count // stored.
-        here = slope.shape[1]
-        columns = kept if here == count else _snapshot_index(kept, count, here)
+        held = slope.shape[1]
+        columns = shown if held == count else _snapshot_index(shown, count, held)
         classes = curve_classes(slope, offset, window, layer.affine)
         frames.append(
             {
@@ -173,7 +172,7 @@ def _layer(
         "hinges": len(whole.slope),
         "affine": [short(number) for number in whole.affine],
         "lattice": list(lattice),
-        "units": kept.tolist(),
+        "units": shown.tolist(),
         "window": [short(window[0]), short(window[1])],
         "density": _density(curves, name),
         "frames": frames,
@@ -247,7 +246,9 @@ def _label(moment: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [
+        (int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", name)
+    ]
 
 
 def short(value: float) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from torchapl.paper.config import Json, assignments
+from torchapl.paper.config import assignments
 from torchapl.paper.experiments import EXPERIMENTS
 from torchapl.paper.sweep.jobs import read_results
 from torchapl.runs.folder import (
@@ -19,7 +19,7 @@ from torchapl.runs.folder import (
     read_result,
     warn_left_out,
 )
-from torchapl.runs.records import DamagedError, read_lines
+from torchapl.runs.records import DamagedError, Json, read_lines
 
 T = TypeVar("T")
 

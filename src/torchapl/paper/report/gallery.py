@@ -49,8 +49,8 @@ def _write(runs: Sequence[Run], folder: Path) -> list[Path]:
     groups = {name: group for name, group in groups_of(runs).items() if not group[0].selects}
     written: list[Path] = []
 
-    def keep(figure: Figure, *parts: str) -> None:
-        name = "-".join(re.sub(r"[^\w.=+-]+", "_", part) for part in parts)
+    def keep(figure: Figure, *words: str) -> None:
+        name = "-".join(re.sub(r"[^\w.=+-]+", "_", word) for word in words)
         path = folder / f"{name}.png"
         figures.save(figure, path)
         written.append(path)

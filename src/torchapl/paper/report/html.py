@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from torchapl.paper.config import Json
 from torchapl.paper.report.modules import inline_modules
 from torchapl.paper.report.payload import SECTIONS, build_payload
 from torchapl.runs.atomic import write_atomic
+from torchapl.runs.records import Json
 
 _PAGE = resources.files(__package__) / "page"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -35,7 +35,7 @@ def render(payload: Mapping[str, Json], *, live: bool = False) -> str:
         "payload": data,
     }
     # One pass: what is put in is not searched for places again.
-    return _PLACE.sub(lambda place: content[place[1]], _asset("index.html"))
+    return _PLACE.sub(lambda name: content[name[1]], _asset("index.html"))
 
 
 def write_report(source: Path, output: Path) -> dict[str, Json]:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchapl.paper.config import Json
 from torchapl.paper.report.classes import CLASSES
 from torchapl.paper.report.events import classifiers
 from torchapl.paper.report.explorer import explorer, short
 from torchapl.paper.report.folders import Run, made_of
 from torchapl.paper.report.tables import groups_of, runs_table, settings_table, tables_of_runs
 from torchapl.runs.curves import spread
-from torchapl.runs.records import is_number
+from torchapl.runs.records import Json, is_number
 
 # Bytes of JSON: with the plotting library the page stays below 5 MB.
 BUDGET = 3_000_000
@@ -105,9 +104,9 @@ def _learning_within(groups: Mapping[str, Sequence[Run]], budget: int) -> list[J
     """Return the learning curves of all settings, of fewer epochs where they take too much room."""
     epochs = _EPOCHS
     while True:
-        found = [learning(name, group, epochs) for name, group in groups.items()]
-        if len(json.dumps(found)) <= budget or epochs <= _FEWEST_EPOCHS:
-            return found
+        curves = [learning(name, group, epochs) for name, group in groups.items()]
+        if len(json.dumps(curves)) <= budget or epochs <= _FEWEST_EPOCHS:
+            return curves
         epochs //= 2
 
 
@@ -122,11 +121,11 @@ def learning(name: str, runs: Sequence[Run], at_most: int = _EPOCHS) -> Json:
             lines.setdefault(int(str(line["epoch"])), []).append(line)
     epochs = sorted(lines)
     # Counted from the end, so that the last epoch is always there.
-    kept = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), at_most))
+    drawn = sorted(epochs[len(epochs) - 1 - int(index)] for index in spread(len(epochs), at_most))
     metrics: dict[str, Json] = {}
     for metric in _metrics([line for group in lines.values() for line in group]):
         points: list[Json] = []
-        for epoch in kept:
+        for epoch in drawn:
             values = [value for line in lines[epoch] if is_number(value := line.get(metric))]
             # Of a run that diverged, the epochs before.
             values = [value for value in values if math.isfinite(value)]
@@ -147,9 +146,9 @@ def _metrics(lines: Sequence[Mapping[str, Json]]) -> list[str]:
 
 
 def _explorer(material: Material, room: int) -> dict[str, Json]:
-    curves, kept = explorer(material.runs, room)
+    curves, extent = explorer(material.runs, room)
     classes: list[Json] = [{"name": name, "meaning": meaning} for name, meaning in CLASSES.items()]
-    return {"curves": curves, "kept": str(kept) if curves else "", "classes": classes}
+    return {"curves": curves, "kept": str(extent) if curves else "", "classes": classes}
 
 
 def _runs(material: Material, room: int) -> dict[str, Json]:

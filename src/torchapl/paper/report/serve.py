@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
-from torchapl.paper.config import Json
 from torchapl.paper.report.html import render
 from torchapl.paper.report.payload import build_payload
+from torchapl.runs.records import Json
 
 _WATCHED = ("config.json", "metrics.jsonl", "result.json", "curves.safetensors")
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchapl.paper.config import Json
 from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Table
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
@@ -17,6 +16,7 @@ from torchapl.paper.sweep.jobs import Results, by_job
 from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, row_title, rows_of
 from torchapl.paper.sweep.statistics import summarise
 from torchapl.runs.log import OWN
+from torchapl.runs.records import Json
 
 HEADER = (
     "Method",
@@ -48,10 +48,10 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 def tables_of_runs(runs: Sequence[Run], source: Path) -> list[Json]:
     """Return the comparisons and the tables of the paper that the runs say something about."""
     results = by_job(run.result for run in runs if run.result is not None)
-    found: list[Json] = []
+    tables: list[Json] = []
     for comparison in saved_comparisons(source):
         if comparison.experiment in EXPERIMENTS:
-            found += _parts(comparison.table(), comparison.sweep(), results, comparison.baseline)
+            tables += _parts(comparison.table(), comparison.sweep(), results, comparison.baseline)
         else:
             warnings.warn(
                 f"no table of {comparison.experiment}: --load the file that registers it",
@@ -61,8 +61,8 @@ def tables_of_runs(runs: Sequence[Run], source: Path) -> list[Json]:
     for scale in sorted({run.scale for run in runs} & SCALES.keys()):
         sweep = sweep_of(runs, scale)
         for table in TABLES.values():
-            found += _parts(table, sweep, results, "relu")
-    return found
+            tables += _parts(table, sweep, results, "relu")
+    return tables
 
 
 def _parts(table: Table, sweep: Sweep, results: Results, baseline: str) -> list[Json]:

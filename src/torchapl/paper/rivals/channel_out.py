@@ -47,6 +47,6 @@ def channel_out(input: Tensor, pieces: int, *, dim: int = 1) -> Tensor:
     dim = check_input(input, pieces, dim)
     parts = split(input.detach(), pieces, dim)
     masks = winners(parts)
-    broken = torch.stack([part.isnan() for part in parts]).any(dim=0)
+    broken = torch.stack([piece.isnan() for piece in parts]).any(dim=0)
     keep = torch.cat([mask | broken for mask in masks], dim=dim)
     return torch.where(keep, input, 0.0)

@@ -71,6 +71,6 @@ class Companions(nn.Module):
         """
         if not 0 <= progress <= 1:
             raise ValueError(f"progress must be from 0 to 1, got {progress}")
-        total = torch.stack([self._loss(part, targets) for part in logits]).sum()
+        total = torch.stack([self._loss(output, targets) for output in logits]).sum()
         # Multiplied, not left out: processes that train together expect all gradients.
         return total * float(progress < self.until)

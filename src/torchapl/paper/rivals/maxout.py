@@ -64,10 +64,10 @@ def reference(input: Tensor, pieces: int, dim: int) -> Tensor:
     """Compute the same in plain, slow PyTorch that any transform can differentiate."""
     parts = split(input, pieces, dim)
     output = torch.zeros_like(parts[0])
-    for part, mask in zip(parts, winners(parts), strict=True):
-        output = torch.where(mask, part, output)
+    for piece, mask in zip(parts, winners(parts), strict=True):
+        output = torch.where(mask, piece, output)
     # Adds nothing but the NaN of a piece that did not win.
-    nan = torch.stack([part.detach().isnan() for part in parts]).any(dim=0)
+    nan = torch.stack([piece.detach().isnan() for piece in parts]).any(dim=0)
     return output.masked_fill(nan, float("nan"))
 
 
@@ -77,8 +77,8 @@ def _operator(input: Tensor, pieces: int, dim: int) -> Tensor:
     if not others:
         return first.clone()
     output = torch.maximum(first, others[0])
-    for part in others[1:]:
-        torch.maximum(output, part, out=output)
+    for piece in others[1:]:
+        torch.maximum(output, piece, out=output)
     return output
 
 
@@ -132,8 +132,8 @@ def _backward_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     masks = winners(split(input, ctx.pieces, ctx.dim))
     parts = split(grad, ctx.pieces, ctx.dim)
     gathered = torch.zeros_like(parts[0])
-    for part, mask in zip(parts, masks, strict=True):
-        gathered = torch.where(mask, part, gathered)
+    for piece, mask in zip(parts, masks, strict=True):
+        gathered = torch.where(mask, piece, gathered)
     return gathered, None, None, None, None
 
 

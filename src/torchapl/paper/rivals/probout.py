@@ -53,17 +53,17 @@ def probout(input: Tensor, pieces: int, sharpness: float = 1.0, *, dim: int = 1)
     dim = check_input(input, pieces, dim)
     output, *others = split(input, pieces, dim)
     weights = _log_weight(output, sharpness)
-    for part in others:
+    for piece in others:
         # One after the other: a piece replaces those before it with its share of all so far. That
         # is a uniform number less per unit than a draw among all at once.
-        weight = _log_weight(part, sharpness)
+        weight = _log_weight(piece, sharpness)
         share = torch.sigmoid(weight - weights)
-        output = torch.where(torch.rand_like(share) < share, part, output)
+        output = torch.where(torch.rand_like(share) < share, piece, output)
         weights = torch.logaddexp(weights, weight)
     return output
 
 
 @torch.no_grad()
-def _log_weight(part: Tensor, sharpness: float) -> Tensor:
+def _log_weight(piece: Tensor, sharpness: float) -> Tensor:
     # Below float32 a uniform number would take too few values.
-    return sharpness * part.to(torch.promote_types(part.dtype, torch.float32))
+    return sharpness * piece.to(torch.promote_types(piece.dtype, torch.float32))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchapl.paper.sweep.jobs import Job
-from torchapl.paper.sweep.pool import Listener, Outcome, Place, Pool, attempt
+from torchapl.paper.sweep.pool import Listener, Outcome, Pool, Workspace, attempt
 
 _RETRIES = 10
 _POLL_SECONDS = 0.2
@@ -21,22 +21,22 @@ class RayPool(Pool):
     """Runs jobs as tasks of a Ray cluster, which reschedules those of dead nodes.
 
     Args:
-        place: Where runs and data are, the same paths on every node; on a cluster with GPUs a run
-            asks for one of them.
+        workspace: Where runs and data are, the same paths on every node; on a cluster with GPUs a
+            run asks for one of them.
         address: Of the cluster; ``"auto"`` finds the one this machine belongs to.
     """
 
-    def __init__(self, place: Place, address: str) -> None:
+    def __init__(self, workspace: Workspace, address: str) -> None:
         try:
             import ray
         except ImportError as error:
             raise ValueError(f"--ray needs 'pip install torchapl[ray]': {error}") from error
         # Workers have folders of their own.
         resolved = replace(
-            place,
-            root=place.root.resolve(),
-            data=None if place.data is None else place.data.resolve(),
-            loaded=tuple(file.resolve() for file in place.loaded),
+            workspace,
+            root=workspace.root.resolve(),
+            data=None if workspace.data is None else workspace.data.resolve(),
+            loaded=tuple(file.resolve() for file in workspace.loaded),
         )
         super().__init__(resolved)
         # Partly typed: strict checking would refuse some of its functions.
@@ -52,7 +52,7 @@ class RayPool(Pool):
 
     def _on_gpu(self) -> bool:
         has_gpus = self.ray.cluster_resources().get("GPU", 0) > 0
-        device = self.place.device
+        device = self.workspace.device
         return device.startswith("cuda") or (device == "auto" and has_gpus)
 
     def room(self) -> int:
@@ -60,7 +60,7 @@ class RayPool(Pool):
         return 1_000_000
 
     def start(self, job: Job) -> None:
-        self.running[self.task.remote(job, self.place)] = job
+        self.running[self.task.remote(job, self.workspace)] = job
 
     def ended(self, listener: Listener) -> Iterator[tuple[Job, Outcome]]:
         ready, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)

@@ -74,7 +74,7 @@ class Comparison:
 
 def saved_comparisons(root: Path) -> list[Comparison]:
     """Return the comparisons whose runs are in a folder; a damaged one is left out and told."""
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for path in sorted(root.glob(_FILE.format(name="*"))) if root.is_dir() else []:
         try:
             with naming(path):
@@ -82,7 +82,7 @@ def saved_comparisons(root: Path) -> list[Comparison]:
                     key: tuple(value) if isinstance(value, list) else value
                     for key, value in read_json(path).values.items()
                 }
-                found.append(Comparison(**values))
+                comparisons.append(Comparison(**values))
         except DamagedError as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
-    return found
+    return comparisons

@@ -15,7 +15,7 @@ from typing import IO, cast
 import torch
 
 from torchapl.paper.sweep.jobs import Job
-from torchapl.paper.sweep.pool import Listener, Outcome, Place, Pool
+from torchapl.paper.sweep.pool import Listener, Outcome, Pool, Workspace
 from torchapl.paper.sweep.worker import request
 
 _POLL_SECONDS = 0.2
@@ -39,11 +39,11 @@ class _Worker:
         self.input = cast("IO[bytes]", self.process.stdin)
         self.output = cast("IO[bytes]", self.process.stdout)
 
-    def begin(self, job: Job, place: Place) -> None:
+    def begin(self, job: Job, workspace: Workspace) -> None:
         self.job = job
         # One that has died is met when its answer is read.
         with suppress(BrokenPipeError):
-            self.input.write(request(job, place))
+            self.input.write(request(job, workspace))
             self.input.flush()
 
     def answers(self) -> list[bytes] | None:
@@ -67,13 +67,13 @@ class LocalPool(Pool):
     """Runs jobs in worker processes that live until the end.
 
     Args:
-        place: Where runs and data are.
+        workspace: Where runs and data are.
         workers: Processes at a time.
     """
 
-    def __init__(self, place: Place, workers: int) -> None:
-        super().__init__(place)
-        # Each has a place, with its GPU if there are several; one that died is replaced.
+    def __init__(self, workspace: Workspace, workers: int) -> None:
+        super().__init__(workspace)
+        # Each has a slot, with its GPU if there are several; one that died is replaced.
         self.workers: list[_Worker | None] = [None] * workers
 
     def room(self) -> int:
@@ -85,14 +85,14 @@ class LocalPool(Pool):
         number = idle[0] if idle else self.workers.index(None)
         worker = self.workers[number] or _Worker(self._settings(number))
         self.workers[number] = worker
-        worker.begin(job, self.place)
+        worker.begin(job, self.workspace)
 
     def _settings(self, number: int) -> dict[str, str]:
         """Return the environment of a worker: its share of the cores, its GPU."""
         threads = max(1, (os.cpu_count() or 1) // len(self.workers))
         settings = {"OMP_NUM_THREADS": str(threads)}
         gpus = torch.cuda.device_count()
-        if self.place.device in ("auto", "cuda") and gpus > 1:
+        if self.workspace.device in ("auto", "cuda") and gpus > 1:
             settings["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
         return settings
 
@@ -115,7 +115,7 @@ class LocalPool(Pool):
             self.workers[number] = None
             code = worker.end()
             if job is not None:
-                yield job, Outcome(_death(code, job, self.place))
+                yield job, Outcome(_death(code, job, self.workspace))
             return
         for answer in map(json.loads, lines):
             if job is None:
@@ -139,6 +139,6 @@ class LocalPool(Pool):
         self.workers = [None] * len(self.workers)
 
 
-def _death(code: int, job: Job, place: Place) -> str:
+def _death(code: int, job: Job, workspace: Workspace) -> str:
     how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"its process was {how}; see {job.folder(place.root) / 'log.txt'}"
+    return f"its process was {how}; see {job.folder(workspace.root) / 'log.txt'}"

@@ -32,7 +32,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """Where runs and data are, and what computes: the same for all jobs of a sweep.
 
     Args:
@@ -56,7 +56,7 @@ class Outcome:
     is_locked: bool = False
 
 
-def attempt(job: Job, place: Place, reporter: Reporter | None = None) -> Outcome:
+def attempt(job: Job, workspace: Workspace, reporter: Reporter | None = None) -> Outcome:
     """Train, or resume, one job in this process.
 
     An exception is the outcome, with a traceback on stderr.
@@ -65,13 +65,13 @@ def attempt(job: Job, place: Place, reporter: Reporter | None = None) -> Outcome
         InterruptedRunError: If a signal asked for it; the run is saved.
     """
     try:
-        load(place.loaded)
+        load(workspace.loaded)
         train(
             job.settings(),
             job.seed,
-            job.folder(place.root),
-            device=place.device,
-            data_root=place.data,
+            job.folder(workspace.root),
+            device=workspace.device,
+            data_root=workspace.data,
             overrides=job.assignments,
             reporter=reporter,
         )
@@ -93,8 +93,8 @@ class Pool:
     Its processes live to the end of the ``with`` block, from one call of :meth:`run` to the next.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
 
     def __enter__(self) -> Pool:
         return self
@@ -126,7 +126,7 @@ class Pool:
                 waiting[job] = time.monotonic() + _RETRY_SECONDS
                 if job not in awaited:
                     awaited.add(job)
-                    folder = job.folder(self.place.root)
+                    folder = job.folder(self.workspace.root)
                     warnings.warn(
                         f"{folder} is in use by another process: waiting for it", stacklevel=2
                     )

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from torchapl.paper.activations import ACTIVATIONS
-from torchapl.paper.config import Json
 from torchapl.paper.experiments import Metric, Table
 from torchapl.paper.sweep.statistics import Difference, Summary
+from torchapl.runs.records import Json
 
 
 def by_metric(summaries: Sequence[Summary]) -> dict[Metric, list[Summary]]:
@@ -73,17 +73,17 @@ def _published(summary: Summary) -> str:
     return f"{mean:.{mean_digits}f}{spread}"
 
 
-def _reduction(found: Difference | None) -> str:
-    if found is None or found.relative_reduction is None:
+def _reduction(difference: Difference | None) -> str:
+    if difference is None or difference.relative_reduction is None:
         return ""
     # Adding 0 makes -0.0 a plain 0.
-    return f"{round(100 * found.relative_reduction, 1) + 0.0:.1f} %"
+    return f"{round(100 * difference.relative_reduction, 1) + 0.0:.1f} %"
 
 
-def _difference(found: Difference | None, digits: int) -> str:
-    if found is None:
+def _difference(difference: Difference | None, digits: int) -> str:
+    if difference is None:
         return ""
-    return f"{found.mean:+.{digits}f} +- {found.half_width:.{digits}f}"
+    return f"{difference.mean:+.{digits}f} +- {difference.half_width:.{digits}f}"
 
 
 def markdown(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> str:
@@ -98,7 +98,7 @@ def text(table: Table, summaries: Sequence[Summary], baseline: str = "relu") -> 
     lines = _lines(table, summaries, baseline)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
 
@@ -109,7 +109,7 @@ def as_json(summaries: Sequence[Summary]) -> list[Json]:
 
 
 def _cell(summary: Summary) -> Json:
-    found = summary.difference
+    difference = summary.difference
     return {
         "row": summary.row,
         "column": summary.column,
@@ -121,12 +121,12 @@ def _cell(summary: Summary) -> Json:
         "std": _number(summary.std),
         "values": {str(seed): value for seed, value in summary.values.items()},
         "difference": None
-        if found is None
+        if difference is None
         else {
-            "n": found.n,
-            "mean": found.mean,
-            "half_width": found.half_width,
-            "relative_reduction": found.relative_reduction,
+            "n": difference.n,
+            "mean": difference.mean,
+            "half_width": difference.half_width,
+            "relative_reduction": difference.relative_reduction,
         },
         "choices": [
             {

@@ -77,7 +77,7 @@ def summarise(
     rows = list(dict.fromkeys(row for cell in table.cells for row in cell.peers))
     if rows and baseline not in rows:
         raise ValueError(unknown("baseline", baseline, rows))
-    found = []
+    summaries = []
     for row in table.rows:
         for column, cell in row.cells.items():
             made, runs = sweep.final_runs(cell, results)
@@ -85,7 +85,7 @@ def summarise(
             others = _compared(cell, peer, sweep, results)
             for metric in cell.metrics:
                 values = _values(cell, metric, runs)
-                found.append(
+                summaries.append(
                     Summary(
                         row.title,
                         column,
@@ -100,7 +100,7 @@ def summarise(
                         else paired_difference(values, _values(peer, metric, others), metric.best),
                     )
                 )
-    return found
+    return summaries
 
 
 def _compared(
@@ -140,8 +140,8 @@ def paired_difference(
         best: The value of a perfect classifier, if there is one.
 
     Example:
-        >>> found = paired_difference({0: 9.0, 1: 8.0}, {0: 10.0, 1: 10.0})
-        >>> found.mean, round(found.half_width, 2), found.relative_reduction
+        >>> gain = paired_difference({0: 9.0, 1: 8.0}, {0: 10.0, 1: 10.0})
+        >>> gain.mean, round(gain.half_width, 2), gain.relative_reduction
         (-1.5, 6.35, 0.15)
     """
     from scipy import stats

@@ -18,38 +18,38 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from torchapl.paper.config import Json
 from torchapl.paper.sweep.jobs import Job
-from torchapl.paper.sweep.pool import Place, attempt
+from torchapl.paper.sweep.pool import Workspace, attempt
 from torchapl.paper.train import InterruptedRunError
 from torchapl.paper.train.progress import Plain
+from torchapl.runs.records import Json
 
 _TELL_SECONDS = 0.5
 
 
-def request(job: Job, place: Place) -> bytes:
+def request(job: Job, workspace: Workspace) -> bytes:
     """Return the line that asks a worker to do a job.
 
     Example:
-        >>> line = request(Job("atlas-dnn-relu", "smoke", 0), Place(Path("runs")))
+        >>> line = request(Job("atlas-dnn-relu", "smoke", 0), Workspace(Path("runs")))
         >>> str(read_request(line.decode())[0])
         'atlas-dnn-relu seed 0'
     """
-    values = {"job": dataclasses.asdict(job), "place": dataclasses.asdict(place)}
+    values = {"job": dataclasses.asdict(job), "workspace": dataclasses.asdict(workspace)}
     return (json.dumps(values, default=str) + "\n").encode()
 
 
-def read_request(line: str) -> tuple[Job, Place]:
+def read_request(line: str) -> tuple[Job, Workspace]:
     """Read what :func:`request` wrote."""
     values = json.loads(line)
-    job, place = values["job"], values["place"]
+    job, workspace = values["job"], values["workspace"]
     return (
         Job(**{**job, "overrides": tuple(job["overrides"])}),
-        Place(
-            Path(place["root"]),
-            None if place["data"] is None else Path(place["data"]),
-            place["device"],
-            tuple(Path(file) for file in place["loaded"]),
+        Workspace(
+            Path(workspace["root"]),
+            None if workspace["data"] is None else Path(workspace["data"]),
+            workspace["device"],
+            tuple(Path(file) for file in workspace["loaded"]),
         ),
     )
 
@@ -84,8 +84,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     for line in sys.stdin:
-        job, place = read_request(line)
-        log = job.folder(place.root) / "log.txt"
+        job, workspace = read_request(line)
+        log = job.folder(workspace.root) / "log.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as file:
             for stream in (sys.stdout, sys.stderr):
@@ -95,7 +95,7 @@ def main() -> int:
             warnings.simplefilter("default")
             warnings.showwarning = lambda message, *_: sys.stderr.write(f"warning: {message}\n")  # type: ignore[assignment, return-value]  # nobody reads it
             try:
-                outcome = attempt(job, place, _Telling(channel))
+                outcome = attempt(job, workspace, _Telling(channel))
             except InterruptedRunError as error:
                 sys.stderr.write(f"{error}\n")
                 return 128 + error.signum

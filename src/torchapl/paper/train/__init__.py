@@ -84,14 +84,14 @@ def train(
             # A resumed run must repeat the convolutions of the first one to the bit.
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, deterministic=True))
         # Before the lock, which a disk that is read-only would refuse.
-        found = _finished(folder, experiment, seed, world)
-        if found is None:
+        result = _finished(folder, experiment, seed, world)
+        if result is None:
             if world.is_first:
                 stack.enter_context(locked(folder))
             # Another process may have finished it meanwhile.
-            found = _finished(folder, experiment, seed, world)
-        if found is not None:
-            return found
+            result = _finished(folder, experiment, seed, world)
+        if result is not None:
+            return result
         trainer = Trainer(
             experiment, seed, device=chosen, data_root=data_root, world=world, compile=compile
         )

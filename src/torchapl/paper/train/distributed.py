@@ -120,7 +120,7 @@ def in_order(chunks: list[Tensor], world: World) -> Tensor:
     if world.size > 1:
         gathered: list[list[Tensor] | None] = [None] * world.size
         dist.all_gather_object(gathered, chunks)
-        parts = [part for part in gathered if part is not None]
+        parts = [rank_chunks for rank_chunks in gathered if rank_chunks is not None]
         chunks = [chunk for batch in zip(*parts, strict=True) for chunk in batch]
     return torch.cat(chunks)
 

@@ -41,7 +41,7 @@ def recorded_epochs(epochs: int, count: int = _MOMENTS) -> set[int]:
         >>> sorted(recorded_epochs(180, 4))
         [45, 90, 135, 180]
     """
-    return {max(1, round(epochs * part / count)) for part in range(1, count + 1)}
+    return {max(1, round(epochs * moment / count)) for moment in range(1, count + 1)}
 
 
 class Run:
@@ -250,10 +250,10 @@ class Run:
         trainer, position = self.trainer, self.trainer.position
         numbers = dict(position.trained)
         if position.best_epoch:
-            found = None
+            stored = None
             if self.world.is_first:
-                found = checkpoint.load(self.folder, "best", position.best_epoch)
-            best = from_first(found, self.world)
+                stored = checkpoint.load(self.folder, "best", position.best_epoch)
+            best = from_first(stored, self.world)
             if best is None:
                 raise OSError(
                     f"the weights of the best epoch, {position.best_epoch}, are no longer in "

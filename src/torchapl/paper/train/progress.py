@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from torchapl.paper.config import Json
+from torchapl.runs.records import Json
 
 
 class Reporter(Protocol):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from torchapl.paper import metrics
-from torchapl.paper.config import Experiment, Json
+from torchapl.paper.config import Experiment
 from torchapl.paper.data import Batches, open_data
 from torchapl.paper.nets import Net
 from torchapl.paper.optim import build_optimizer, set_schedule
@@ -23,6 +23,7 @@ from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
 from torchapl.paper.train.network import Compile, build_network
 from torchapl.paper.train.sums import Sums
+from torchapl.runs.records import Json
 from torchapl.watch import same_random_state
 
 

@@ -101,8 +101,8 @@ def measure(leptons: Array, around: Surroundings, rng: np.random.Generator) -> M
 def _select_jets(jets: Array, leptons: Array) -> Array:
     """Zero the jets that do not count."""
     apart = delta_r(jets[:, :, None], leptons[:, None, :]).min(2) >= SEPARATION
-    kept = (pt(jets) > JET_MIN_PT) & (np.abs(eta(jets)) < JET_MAX_ETA) & apart
-    return np.asarray(jets * kept[..., None])
+    counted = (pt(jets) > JET_MIN_PT) & (np.abs(eta(jets)) < JET_MAX_ETA) & apart
+    return np.asarray(jets * counted[..., None])
 
 
 def _by_pt(momenta: Array) -> Array:

@@ -34,7 +34,7 @@ def missing_mass(first: Array, second: Array, missing: Array) -> Array:
         >>> missing_mass(first, second, np.array([[20.0, 10.0]])).round()
         array([79.])
     """
-    one, other = (np.exp(-2 * np.outer(_RATIOS, part)) for part in (_DIVISIONS, 1 - _DIVISIONS))
+    one, other = (np.exp(-2 * np.outer(_RATIOS, shares)) for shares in (_DIVISIONS, 1 - _DIVISIONS))
     # The neutrinos' momenta in units of those of their leptons.
     along, across = 1 / one - 1, 1 / other - 1
     residual = [

@@ -123,10 +123,10 @@ class Decays:
         """Return the next decay of a pair in this state."""
         polarisation, (xx, yy, zz) = spin.polarisation, spin.correlation
         while True:
-            for place, ((x, y, z), along, lot) in self._proposals:
+            for number, ((x, y, z), along, lot) in self._proposals:
                 if lot < 1 + polarisation * along + xx * x + yy * y + zz * z:
-                    first, second = self._shares[place]
-                    return Decay(self._rest[place], (first, second))
+                    first, second = self._shares[number]
+                    return Decay(self._rest[number], (first, second))
             self._propose()
 
 
