@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchapl import APL, apl, parameter_groups
-from torchapl.segments import UNIT, to_hinges, to_segments
+from torchapl.segments import UNIT
 
 Maker = Callable[[Any], torch.optim.Optimizer]
 OPTIMISERS: dict[str, Maker] = {
@@ -21,6 +21,15 @@ OPTIMISERS: dict[str, Maker] = {
     "rmsprop": lambda groups: torch.optim.RMSprop(groups, lr=0.02),
 }
 X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+
+
+def to_segments(slope: Tensor) -> Tensor:
+    """Return the slopes of the segments left of each hinge."""
+    return -slope.flip(0).cumsum(0).flip(0)
+
+
+def to_hinges(segments: Tensor) -> Tensor:
+    return segments.diff(dim=0, append=torch.zeros_like(segments[:1]))
 
 
 def start() -> APL:

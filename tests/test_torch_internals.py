@@ -20,6 +20,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "torchapl"
 NAMES = {
     "torch._C._AutoDispatchBelowAutograd": "ops.autograd: calls a kernel below its own autograd",
     "torch._C._are_functorch_transforms_active": "ops.autograd, rivals.maxout: inside torch.func?",
+    "torch._foreach_add": "segments: all parameters of a group at once",
+    "torch._foreach_add_": "segments",
+    "torch._foreach_mul": "segments",
+    "torch._foreach_sub": "segments",
     "torch._foreach_norm": "train: the norms of all gradients at once",
     "torch._functorch.utils.enable_single_level_autograd_function": "ops.autograd: in torch.func",
     "torch.autograd.forward_ad._current_level": "functional: forward mode runs the formula",

@@ -45,7 +45,12 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
         tensors = (input, slope, offset)
         output = handle_torch_function(apl, tensors, *tensors, unit_dim=unit_dim)
         return output
-    axis = _first_axis(input, slope) if unit_dim is None else as_int("unit_dim", unit_dim)
+    if unit_dim is None:
+        axis = 1
+        if isinstance(input, Tensor) and input.dim() == 3:
+            _warn_of_two_axes(input, slope)
+    else:
+        axis = as_int("unit_dim", unit_dim)
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
     if forward_ad._current_level >= 0 or _is_exporting():
         return reference.apl(input, slope, offset, check(input, slope, offset, axis))
@@ -59,20 +64,16 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
     raise failure
 
 
-def _first_axis(input: Tensor, slope: Tensor) -> int:
+def _warn_of_two_axes(input: Tensor, slope: Tensor) -> None:
+    _, channels, last = input.shape
     # A compiled graph holds no warning.
-    if torch.compiler.is_compiling() or not isinstance(input, Tensor):
-        return 1
-    if input.dim() == 3 and slope.shape[1:] == input.shape[1:2]:
-        _, channels, last = input.shape
-        if channels == last:
-            warnings.warn(
-                f"units of shape ({last},) fit two axes of an input of shape {tuple(input.shape)} "
-                "and take the first: give unit_dim=1 if it is (N, C, L), unit_dim=-1 if it is "
-                "(B, T, D)",
-                stacklevel=3,
-            )
-    return 1
+    if channels != last or slope.shape[1:] != (last,) or torch.compiler.is_compiling():
+        return
+    warnings.warn(
+        f"units of shape ({last},) fit two axes of an input of shape {tuple(input.shape)} and take "
+        "the first: give unit_dim=1 if it is (N, C, L), unit_dim=-1 if it is (B, T, D)",
+        stacklevel=3,
+    )
 
 
 def _is_exporting() -> bool:
