@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("shape", type=lambda text: tuple(map(int, text.split(","))))
     parser.add_argument("units", choices=("channel", "unit", "layer", "last"))
-    parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 8, 10])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
         "--capability", nargs="+", choices=_C.capabilities(), default=[_C.capability()]

@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--kernel", nargs="+", choices=KERNELS, default=list(KERNELS))
-    parser.add_argument("--hinges", nargs="+", type=int, default=[1, 2, 5, 10])
+    parser.add_argument("--hinges", nargs="+", type=int, default=[1, 2, 5, 8, 10])
     parser.add_argument("--elements", type=int, help="trial: 4-byte elements per thread")
     parser.add_argument("--unrolled", type=int, help="trial: unroll up to that many hinges")
     parser.add_argument("--held-units", type=int, help="trial: units per thread of backward")

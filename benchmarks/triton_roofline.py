@@ -90,9 +90,9 @@ def main() -> None:
         numbers = " | ".join(f"{value:.2f}" for value in side_traffic(geometry, 5))
         print(f"| {name} | {tile.outer} x {tile.units} x {tile.inner} | {numbers} |")
     dtypes = (torch.float32, torch.bfloat16)
-    print("\n| GPU | dtype | pattern | S = 1 | 2 | 5 | 10 |\n|---|---|---|---|---|---|---|")
+    print("\n| GPU | dtype | pattern | S = 1 | 2 | 5 | 8 | 10 |\n|---|---|---|---|---|---|---|---|")
     for gpu, dtype, pattern in itertools.product(GPUS, dtypes, GEOMETRIES):
-        ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in (1, 2, 5, 10)]
+        ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in (1, 2, 5, 8, 10)]
         cells = " | ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"| {gpu} | {_name(dtype)} | {pattern} | {cells} |", flush=True)
     print("\n| GPU | dtype | kernel | paid by bytes | inner > 1 | inner = 1 |\n" + "|---" * 6 + "|")

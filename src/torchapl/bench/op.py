@@ -28,7 +28,6 @@ SHAPES = (
     (32, 197, 768),
     (64, 8, 224, 224),
 )
-HINGES = (1, 2, 5, 10)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whole training steps of the paper's networks: APL against ReLU, the loop against bare steps.
+"""Whole training steps of the networks: the default APL against SiLU and ReLU, and the loop.
 
 The loop is the one of :mod:`torchapl.paper.train`, with drawing batches, schedule, checks, sums and
 progress. What it adds is measured twice: as the ratio of its time to that of bare steps on the same
@@ -23,17 +23,19 @@ import torch
 from torch import Tensor
 
 from torchapl.paper.config import Experiment
+from torchapl.paper.data.catalogue import DATA_SETS
 from torchapl.paper.data.events import ArrayRows, EventBatches
 from torchapl.paper.experiments import get
 from torchapl.paper.train.loop import Run
 from torchapl.paper.train.progress import Plain
 from torchapl.paper.train.trainer import Trainer
 
-# Network, the experiment with APL, and the one with ReLU; the sizes are the paper's.
+# Their rows "apl-silu" (the library's default unit), "silu" and "relu", in the paper's sizes.
 NETS = {
-    "CNN, S=5 per unit": ("cifar10-cnn-apl", "cifar10-cnn-relu"),
-    "NIN, S=2 per unit": ("cifar10-nin-apl", "cifar10-nin-relu"),
-    "Higgs DNN, S=2": ("higgs-dnn-apl", "higgs-dnn-relu"),
+    "CNN": "cifar10-cnn",
+    "NIN": "cifar10-nin",
+    "ResNet": "cifar10-resnet",
+    "Higgs DNN": "higgs-dnn",
 }
 # Short, so that many pairs are compared: the machine changes its speed within a second.
 _BLOCK_SECONDS = 0.03
@@ -55,6 +57,8 @@ class StepMeasurement:
 
     Attributes:
         apl: The bare step with APL, over the bare step with ReLU.
+        silu: The bare step with SiLU, over the bare step with ReLU.
+        apl_to_silu: The bare step with APL, over the bare step with SiLU.
         relu_loop: A step of the loop with ReLU, over the bare step with ReLU.
         blocks: How many pairs of blocks the ratios are of.
         milliseconds: The bare step with ReLU.
@@ -65,6 +69,8 @@ class StepMeasurement:
     net: str
     threads: int
     apl: Confidence
+    silu: Confidence
+    apl_to_silu: Confidence
     relu_loop: Confidence
     blocks: int
     milliseconds: float
@@ -100,7 +106,7 @@ def confidence(values: Iterable[float]) -> Confidence:
 def measure_step(
     net: str, threads: int, *, device: str = "cpu", rounds: int = 11, least_seconds: float = 10.0
 ) -> StepMeasurement:
-    """Time short blocks of steps in turn: bare with APL, bare with ReLU, the loop with ReLU.
+    """Time short blocks of steps in turn: bare with APL, SiLU and ReLU, the loop with ReLU.
 
     Args:
         net: A name of :data:`NETS`.
@@ -110,16 +116,18 @@ def measure_step(
         least_seconds: Least time to go on for; more blocks narrow the intervals.
     """
     torch.set_num_threads(threads)
-    apl, relu = (
-        Trainer(_on_toy_data(get(name)), 0, device=torch.device(device)) for name in NETS[net]
+    apl, silu, relu = (
+        Trainer(_on_toy_data(get(f"{NETS[net]}-{row}")), 0, device=torch.device(device))
+        for row in ("apl-silu", "silu", "relu")
     )
-    for trainer in (apl, relu):
+    for trainer in (apl, silu, relu):
         _lengthen_(trainer)
     with TemporaryDirectory() as folder:
         run = Run(relu, Path(folder), (), math.inf, Plain(io.StringIO()), tensorboard=False)
         run.reporter.begin(net, 0, relu.total_steps, relu.experiment.epochs)
         candidates = {
             "apl": _Candidate(apl, lambda batches: _bare(apl, batches), draws=False),
+            "silu": _Candidate(silu, lambda batches: _bare(silu, batches), draws=False),
             "relu": _Candidate(relu, lambda batches: _bare(relu, batches), draws=False),
             "loop": _Candidate(relu, run.steps, draws=True),
         }
@@ -128,15 +136,17 @@ def measure_step(
         start = perf_counter()
         run.save()
         saving = perf_counter() - start
-    paired = {
-        name: confidence(a / b for a, b in zip(seconds[name], seconds["relu"], strict=True))
-        for name in ("apl", "loop")
-    }
+
+    def ratio(name: str, to: str = "relu") -> Confidence:
+        return confidence(a / b for a, b in zip(seconds[name], seconds[to], strict=True))
+
     return StepMeasurement(
         net,
         threads,
-        paired["apl"],
-        paired["loop"],
+        ratio("apl"),
+        ratio("silu"),
+        ratio("apl", to="silu"),
+        ratio("loop"),
         len(seconds["relu"]),
         1000 * median(seconds["relu"]),
         1e6 * added,
@@ -239,7 +249,7 @@ def _outside(loop: _Candidate, rounds: int) -> float:
 
 def _on_toy_data(experiment: Experiment) -> Experiment:
     """Return the experiment on made-up rows of the right shape; a step costs the same."""
-    name = "toy-images" if experiment.net in ("cifar-cnn", "nin") else "toy-events"
+    name = DATA_SETS.get(experiment.data.name).stand_ins["smoke"]
     data = replace(experiment.data, name=name, validation=0, limit=None)
     optim = replace(experiment.optim, lr=1e-6)
     return replace(experiment, data=data, optim=optim, made_for_steps=None)

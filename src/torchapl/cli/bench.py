@@ -36,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--shape", action="append", type=_shape, metavar="N,C,...", help="instead of the usual ones"
     )
-    parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--hinges", type=int, nargs="+", default=[1, 2, 5, 8, 10])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
         "--mode", nargs="+", choices=("training", "inference"), default=["training", "inference"]
@@ -131,20 +131,25 @@ def _print_setting(setting: Setting, rows: list[Measurement]) -> None:
 def _step(args: argparse.Namespace) -> int:
     from torchapl.bench.step import NETS, measure_step
 
-    print("training steps at batch 100; ratios to the bare step with ReLU, median (95 % interval)")
     print(
-        f"{'':20} {'threads':>7} {'APL':>21} {'loop with ReLU':>21} {'blocks':>6} {'ReLU ms':>8} "
-        f"{'loop adds':>18} {'checkpoint':>10}"
+        "training steps at batch 100, APL as the library makes it (S = 8 per channel); ratios of "
+        "bare steps, median (95 % interval)"
+    )
+    ratios = ("APL / ReLU", "SiLU / ReLU", "APL / SiLU", "loop / bare, ReLU")
+    print(
+        f"{'':10} {'threads':>7} {' '.join(f'{name:>21}' for name in ratios)} {'blocks':>6} "
+        f"{'ReLU ms':>8} {'loop adds':>18} {'checkpoint':>10}"
     )
     for net in NETS:
         for threads in args.threads:
             row = measure_step(net, threads, device=args.device, rounds=args.rounds)
             cells = [
-                f"{c.median:.3f} ({c.low:.3f} - {c.high:.3f})" for c in (row.apl, row.relu_loop)
+                f"{c.median:.3f} ({c.low:.3f} - {c.high:.3f})"
+                for c in (row.apl, row.silu, row.apl_to_silu, row.relu_loop)
             ]
             added = f"{row.added:.0f} us = {row.added_percent:.2f} %"
             print(
-                f"{net:20} {threads:7} {cells[0]:>21} {cells[1]:>21} {row.blocks:6} "
+                f"{net:10} {threads:7} {' '.join(f'{cell:>21}' for cell in cells)} {row.blocks:6} "
                 f"{row.milliseconds:8.1f} {added:>18} {row.checkpoint:7.0f} ms",
                 flush=True,
             )
