@@ -111,6 +111,7 @@ def test_differences_of_two_activations_and_of_published_ones() -> None:
         "activation.num_hinges": (5, None),
         "activation.per": ("unit", None),
         "activation.start": ("authors", None),
+        "activation.steps": ("slopes", None),
         "activation.frozen": (False, None),
         "activation.negative_slope": (None, 0.2),
     }

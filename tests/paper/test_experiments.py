@@ -212,5 +212,5 @@ def test_study_scale_keeps_the_authors_recipe_in_shape() -> None:
 def test_the_default_row_moves_by_segments_at_every_scale() -> None:
     for name in ("cifar10-cnn-apl-silu", "atlas-dnn-apl-silu"):
         for scale in ("paper", "lab", "smoke"):
-            assert scaled(get(name), scale).optim.curve_steps == "segments"
-    assert scaled(get("cifar10-cnn-apl"), "lab").optim.curve_steps == "slopes"
+            assert scaled(get(name), scale).activation.steps == "segments"
+    assert scaled(get("cifar10-cnn-apl"), "lab").activation.steps == "slopes"

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from torchapl.optim import Steps
 from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
@@ -77,8 +76,6 @@ class Optim:
     # Of slopes and offsets; their learning rate is lr * curve_lr.
     curve_decay: float = 1e-3
     curve_lr: float = 1.0
-    # How slopes move: each by itself, as the authors' did, or see torchapl.segments.
-    curve_steps: Steps = "slopes"
 
     def __post_init__(self) -> None:
         for name in ("lr", "step_factor", "momentum_ramp"):

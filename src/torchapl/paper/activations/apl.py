@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from torchapl import APL, init
 from torchapl.modules import Sharing, Start
+from torchapl.optim import Steps
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
 StartName = Literal["authors", "relu", "leaky", "silu"]
@@ -19,13 +20,17 @@ _MOST_HINGES = 1000
 @ACTIVATIONS.register
 @dataclass(frozen=True)
 class AdaptivePiecewiseLinear(Activation):
-    """APL units, ``apl:S`` with options as in ``apl:2:channel:leaky``; bare ``apl`` is that.
+    """APL units, ``apl:S`` with options as in ``apl:2:channel:leaky``.
+
+    Bare ``apl`` is the library's default, with a curve for each channel.
 
     Args:
         num_hinges: The S.
         per: What shares one curve; ``"unit"`` as in the paper.
         start: Starting curves, see :mod:`torchapl.init`.
         slope_bound: The r of the authors' start, see :func:`torchapl.init.authors_`.
+        steps: How optimisers move the slopes: each by itself, as the authors did, or by segments,
+            see :mod:`torchapl.segments`.
         frozen: Leave the curves at their start, the paper's control.
 
     Example:
@@ -35,17 +40,18 @@ class AdaptivePiecewiseLinear(Activation):
 
     kind = "apl"
     title = "APL"
-    usual = "apl:2:channel:leaky"
+    usual = "apl:8:channel:silu:segments"
     curves = APL
 
     num_hinges: int = 1
     per: Sharing = "unit"
     start: StartName = "authors"
     slope_bound: float | None = field(default=None, metadata={"text": "bound"})
+    steps: Steps = "slopes"
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in (("per", Sharing), ("start", StartName)):
+        for name, choices in (("per", Sharing), ("start", StartName), ("steps", Steps)):
             if getattr(self, name) not in get_args(choices):
                 raise ValueError(
                     f"{name} must be one of {', '.join(get_args(choices))}, "

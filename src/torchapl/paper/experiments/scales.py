@@ -5,7 +5,7 @@ A scale is a value: the width, epochs, optimiser and data of each family of netw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -33,6 +33,9 @@ class Recipe:
     # Short recipes want inputs of order 1.
     preprocessing: Preprocessing | None = "standard"
     start: Literal["authors", "he"] = "he"
+    # Factors of the learning rate among which validation rows decide, the same for every row: the
+    # best one differs by activation, and a common one would favour some.
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,10 @@ class Scale:
 
     Attributes:
         recipes: By family of networks; without any, everything stays as published.
-        rates: Factors of a recipe's learning rate among which validation rows decide, the same for
-            every row: the best one differs by activation, and a common one would favour some.
         chooses: Whether validation rows decide what the paper's authors chose by them.
     """
 
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    rates: tuple[float, ...] = ()
     chooses: bool = True
 
 
@@ -62,21 +62,21 @@ _SGD = Optim(
 )
 # Deep and without batch norm: NIN with ReLU after its logits dies in a short run of SGD.
 _ADAM = replace(_SGD, kind="adamw", lr=2e-3, weight_decay=1e-2)
+_RATES = (1.0, 2.0, 4.0)
 
 SCALES: dict[str, Scale] = {
     "paper": Scale(),
     "lab": Scale(
         {
-            "cnn": Recipe(0.125, 2, 64, _SGD),
+            "cnn": Recipe(0.125, 2, 64, _SGD, rates=_RATES),
             # Wider and by smaller steps than the others: at a twelfth of the width, 8 channels are
             # its bottleneck, and with ReLU it hardly leaves the start on 100 classes.
-            "nin": Recipe(0.1667, 2, 32, _ADAM),
-            "maxout": Recipe(0.0625, 2, 64, _SGD),
-            "resnet": Recipe(0.25, 2, 64, _SGD),
+            "nin": Recipe(0.1667, 2, 32, _ADAM, rates=_RATES),
+            "maxout": Recipe(0.0625, 2, 64, _SGD, rates=_RATES),
+            "resnet": Recipe(0.25, 2, 64, _SGD, rates=_RATES),
             # By the AUC of validation rows, one seed: ReLU overfits the small set in 16 epochs.
-            "dnn": Recipe(0.4, 8, 128, _ADAM, 100_000, 1.0, "physics"),
+            "dnn": Recipe(0.4, 8, 128, _ADAM, 100_000, 1.0, "physics", rates=(*_RATES, 8.0)),
         },
-        rates=(1.0, 2.0, 4.0),
     ),
     # The authors' solver, start, dropout and preprocessing, and the shape of their schedule:
     # narrower and shorter, at most 40 minutes of one core.
@@ -116,16 +116,9 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         >>> scaled(get("cifar10-cnn-apl"), "smoke").epochs
         2
     """
-    recipes = scale_named(scale).recipes
-    if not recipes:
+    recipe, data = _recipe_of(experiment, scale), experiment.data
+    if recipe is None:
         return replace(experiment, cost=estimate(experiment))
-    family = NETWORKS.get(experiment.net).family
-    if family not in recipes:
-        raise ValueError(
-            f"{scale} scale has no recipe for networks of the family {family!r}, "
-            f"such as {experiment.net}; it has some for {', '.join(recipes)}"
-        )
-    recipe, data = recipes[family], experiment.data
     optim = recipe.optim or shortened(experiment.optim, recipe.epochs / experiment.epochs)
     small = replace(
         experiment,
@@ -136,7 +129,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             padding=data.padding,
             limit=recipe.limit,
         ),
-        optim=replace(optim, curve_steps=experiment.optim.curve_steps),
+        optim=optim,
         width=recipe.width,
         start=recipe.start,
         dropout=experiment.dropout * recipe.dropout,
@@ -146,6 +139,36 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         made_for_steps=None,
     )
     return replace(small, cost=estimate(small))
+
+
+def rates(experiment: Experiment, scale: str) -> tuple[str, ...]:
+    """Return the learning rates among which validation rows decide at a scale, as assignments.
+
+    Example:
+        >>> from torchapl.paper.experiments import get
+        >>> rates(get("cifar10-cnn-relu"), "lab")
+        ('optim.lr=0.02', 'optim.lr=0.04', 'optim.lr=0.08')
+    """
+    recipe = _recipe_of(experiment, scale)
+    factors = () if recipe is None else recipe.rates
+    return multiplied_rates(scaled(experiment, scale), factors)
+
+
+def multiplied_rates(experiment: Experiment, factors: Iterable[float]) -> tuple[str, ...]:
+    """Return multiples of an experiment's learning rate, as assignments."""
+    return tuple(f"optim.lr={experiment.optim.lr * factor:g}" for factor in factors)
+
+
+def _recipe_of(experiment: Experiment, scale: str) -> Recipe | None:
+    """Return how a scale trains the network of an experiment; None if as published."""
+    recipes = scale_named(scale).recipes
+    family = NETWORKS.get(experiment.net).family
+    if recipes and family not in recipes:
+        raise ValueError(
+            f"{scale} scale has no recipe for networks of the family {family!r}, "
+            f"such as {experiment.net}; it has some for {', '.join(recipes)}"
+        )
+    return recipes.get(family)
 
 
 def shortened(optim: Optim, factor: float) -> Optim:

@@ -11,7 +11,7 @@ from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments import cifar, higgs
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import ABLATION, TABLE1, TABLE2, TABLE3
-from torchapl.paper.experiments.rows import CHOICES
+from torchapl.paper.experiments.rows import CHOICES, DEFAULT, DEFAULT_FROZEN, LEAKY25
 from torchapl.paper.nets import NETWORKS
 
 
@@ -141,7 +141,7 @@ _CIFAR = {
 _EVENT_ROWS = (*higgs.PUBLISHED_ROWS, *higgs.OWN_ROWS)
 _EVENTS = {
     data: _peers(data, False, "dnn", tuple(row.name for row in _EVENT_ROWS), ("apl",))
-    for data in ("higgs", "atlas")
+    for data in ("higgs", "atlas", "uci-higgs")
 }
 _COLUMNS = {
     Key(data, augmented, "").column: DATA_SETS.get(data).title + (" augmented" if augmented else "")
@@ -200,7 +200,7 @@ def _table1() -> Table:
 
 
 def _table2() -> Table:
-    columns = {data: DATA_SETS.get(higgs.DATA_SETS[data]).title for data in _EVENTS}
+    columns = {data: DATA_SETS.get(higgs.DATA_SETS[data]).title for data in ("higgs", "atlas")}
 
     def row(name: str, title: str, published: str = "", members: int = 1) -> Row:
         cells = {
@@ -211,6 +211,7 @@ def _table2() -> Table:
                 published=TABLE2[published] if published and data == "higgs" else None,
             )
             for data, peers in _EVENTS.items()
+            if data in columns
         }
         return Row(f"DNN + {title}", cells)
 
@@ -270,6 +271,26 @@ def _ablation() -> Table:
     return Table("ablation", "Learned curves replaced by ReLU after training", columns, rows)
 
 
+def _activations() -> Table:
+    """Return what the library does unless told otherwise beside fixed and simpler activations."""
+    columns: dict[str, str] = {}
+    peers: dict[str, Mapping[str, Cell]] = {}
+    for network, title in (("cnn", "CNN"), ("nin", "NIN")):
+        for data in ("cifar10", "cifar100"):
+            columns[f"{data}-{network}"] = f"{DATA_SETS.get(data).title}, {title}"
+            peers[f"{data}-{network}"] = _CIFAR[network][data]
+    for data, cells in _EVENTS.items():
+        columns[data] = DATA_SETS.get(higgs.DATA_SETS[data]).title
+        peers[data] = cells
+    titles = {"relu": "ReLU", **{row.name: row.title for row in cifar.OWN_ROWS}}
+    names = ("relu", LEAKY25.name, "prelu", "silu", "gelu", DEFAULT_FROZEN.name, DEFAULT.name)
+    rows = tuple(
+        Row(titles[name], {column: cells[name] for column, cells in peers.items()})
+        for name in names
+    )
+    return Table("activations", "The default curves and fixed activations", columns, rows)
+
+
 TABLES: dict[str, Table] = {
-    table.name: table for table in (_table1(), _table2(), _table3(), _ablation())
+    table.name: table for table in (_table1(), _table2(), _table3(), _ablation(), _activations())
 }

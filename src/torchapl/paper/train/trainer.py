@@ -108,7 +108,9 @@ class Trainer:
             self.model = DistributedDataParallel(
                 self.net, device_ids=[device.index] if device.type == "cuda" else None
             )
-        self.optimizer = build_optimizer(self.net.parameter_multipliers(), experiment.optim)
+        self.optimizer = build_optimizer(
+            self.net.parameter_multipliers(), experiment.optim, experiment.activation.steps
+        )
         self.steps_per_epoch = len(self.bundle.train)
         self.total_steps = self.steps_per_epoch * experiment.epochs
         _warn_of_few_steps(experiment, self.total_steps)
