@@ -11,7 +11,7 @@ from torchapl.modules import Sharing, Start
 from torchapl.optim import Steps
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky", "silu"]
+StartName = Literal["authors", "relu", "leaky", "silu", "gelu", "mish"]
 
 # The paper has at most 5; a typing error should not ask for gigabytes.
 _MOST_HINGES = 1000
@@ -75,6 +75,8 @@ class AdaptivePiecewiseLinear(Activation):
             "relu": init.relu_,
             "leaky": init.leaky_,
             "silu": init.silu_,
+            "gelu": init.gelu_,
+            "mish": init.mish_,
         }
         unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
         return unit.requires_grad_(not self.frozen)

@@ -47,6 +47,11 @@ SIGNIFICANCE = Metric(
     published_digits=(2, 3),
 )
 EVENTS = (AUC, SIGNIFICANCE)
+# Of held-out training rows, for what is not settled yet: test rows must not choose.
+HELD_OUT = (
+    Metric("valid_error", "validation error, %", 2, best=0.0),
+    Metric("valid_auc", "validation AUC", 4, best=1.0),
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Cell:
             runs, ``"replaced"`` is the result with ReLU in place of the learned curves.
         members: Runs of an ensemble.
         seeds: Runs that the paper made.
+        held_out: Whether the runs that count hold out training rows, too, and are measured by them.
         published: The paper's number.
         peers: The cells that it can be compared with, by row.
     """
@@ -75,6 +81,7 @@ class Cell:
     kind: Literal["run", "ensemble", "replaced"] = "run"
     members: int = 1
     seeds: int = 5
+    held_out: bool = False
     published: Published | None = None
     peers: Mapping[str, Cell] = field(default_factory=dict, repr=False, compare=False)
 

@@ -110,7 +110,8 @@ class Sweep:
         """Return the runs that count, on all training rows, with what was chosen."""
         seeds = max(self.seeds or cell.seeds, cell.members)
         return [
-            self._job(cell.experiment, cell, _winners(made), seed, False) for seed in range(seeds)
+            self._job(cell.experiment, cell, _winners(made), seed, cell.held_out)
+            for seed in range(seeds)
         ]
 
     def next_jobs(self, cell: Cell, results: Results) -> list[Job]:
