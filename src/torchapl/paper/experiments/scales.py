@@ -119,7 +119,9 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
     recipe, data = _recipe_of(experiment, scale), experiment.data
     if recipe is None:
         return replace(experiment, cost=estimate(experiment))
-    optim = recipe.optim or shortened(experiment.optim, recipe.epochs / experiment.epochs)
+    # Of iterations: batches may have another size than the published ones.
+    share = recipe.epochs / recipe.batch_size * experiment.batch_size / experiment.epochs
+    optim = recipe.optim or shortened(experiment.optim, share)
     small = replace(
         experiment,
         data=Data(
@@ -181,6 +183,8 @@ def shortened(optim: Optim, factor: float) -> Optim:
     return replace(
         optim,
         factors=tuple((round(until * factor), rate) for until, rate in optim.factors),
+        step_factor=optim.step_factor ** (1 / factor),
+        fall_steps=round(optim.fall_steps * factor),
         momentum_ramp=optim.momentum_ramp * factor,
     )
 

@@ -11,7 +11,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from torchapl.paper import metrics
@@ -91,6 +90,7 @@ class Trainer:
             seed=seed,
             preprocessing=data.preprocessing,
             augment=data.augment,
+            padding=data.padding,
             validation=data.validation,
             limit=data.limit,
             device=device,
@@ -123,14 +123,6 @@ class Trainer:
         # Of the present epoch.
         self.sums = self.new_sums()
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the rows' losses."""
-        if self.is_binary:
-            return F.binary_cross_entropy_with_logits(
-                outputs.flatten(), targets.to(outputs.dtype), reduction="sum"
-            )
-        return F.cross_entropy(outputs, targets, reduction="sum")
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the training outputs, in the experiment's precision."""
         if self.experiment.precision == "float32":
@@ -148,7 +140,7 @@ class Trainer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs, the sum of the rows' losses, and this sum times a factor."""
         outputs = self.forward(inputs)
-        summed = self.losses(outputs, targets)
+        summed = self.net.summed_loss(outputs, targets)
         return outputs, summed, summed * factor
 
     def bare_step(self, inputs: Tensor, targets: Tensor) -> None:
@@ -237,7 +229,7 @@ class Trainer:
             torch.manual_seed(self.seed)
             for inputs, targets in batches.epoch(0):
                 outputs = self.net.predict(inputs).float()
-                sums.add(self.losses(outputs, targets).double(), outputs, targets)
+                sums.add(self.net.summed_loss(outputs, targets).double(), outputs, targets)
                 if self.is_binary:
                     scores.append(outputs.flatten().sigmoid().cpu())
                     labels.append(targets.cpu())
