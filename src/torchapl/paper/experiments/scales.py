@@ -14,6 +14,7 @@ from torchapl.paper.config import Data, Experiment, Optim, Preprocessing
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments.costs import estimate
 from torchapl.paper.nets import NETWORKS
+from torchapl.paper.schedule import stretched
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             f"such as {experiment.net}; it has some for {', '.join(recipes)}"
         )
     recipe, data = recipes[family], experiment.data
-    optim = recipe.optim or shortened(experiment.optim, recipe.epochs / experiment.epochs)
+    optim = recipe.optim or stretched(experiment.optim, recipe.epochs / experiment.epochs)
     small = replace(
         experiment,
         data=Data(
@@ -146,20 +147,6 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         made_for_steps=None,
     )
     return replace(small, cost=estimate(small))
-
-
-def shortened(optim: Optim, factor: float) -> Optim:
-    """Return the same schedule in a part of its iterations.
-
-    Example:
-        >>> shortened(Optim(schedule="list", factors=((60_000, 1.0), (90_000, 0.1))), 0.1).factors
-        ((6000, 1.0), (9000, 0.1))
-    """
-    return replace(
-        optim,
-        factors=tuple((round(until * factor), rate) for until, rate in optim.factors),
-        momentum_ramp=optim.momentum_ramp * factor,
-    )
 
 
 def scale_named(name: str) -> Scale:
