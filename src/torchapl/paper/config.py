@@ -138,7 +138,7 @@ class Experiment:
     published: Published | None = None
     provenance: str = ""
     cost: Cost | None = None
-    # Iterations that the schedule was made for; a run of far fewer is warned of.
+    # Iterations that the schedule was made for; in a run of far fewer it is shortened.
     made_for_steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -163,6 +163,11 @@ def _check_range(value: object, name: str, low: float, high: float) -> None:
 
 # What a run's numbers do not depend on; not to be overridden either.
 _DESCRIPTIVE = ("name", "published", "provenance", "cost", "scale", "made_for_steps")
+# What counts iterations.
+_SCHEDULE = tuple(
+    f"optim.{name}"
+    for name in ("schedule", "factors", "step_factor", "fall_steps", "momentum_ramp")
+)
 # Of older versions.
 _GONE = ("title", "choices")
 
@@ -188,7 +193,11 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
     key, separator, text = assignment.partition("=")
     if not separator:
         raise ValueError(f"a setting must look like optim.lr=0.02, got {assignment!r}")
-    return _set(experiment, key.strip().split("."), text.strip(), key.strip())
+    changed = _set(experiment, key.strip().split("."), text.strip(), key.strip())
+    if key.strip() in _SCHEDULE:
+        # Whoever sets a schedule means it for the run at hand.
+        return dataclasses.replace(changed, made_for_steps=None)
+    return changed
 
 
 def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experiment:
