@@ -87,6 +87,11 @@ def test_a_folder_of_another_experiment_explains_itself(
     error = capsys.readouterr().err
     assert "holds a run with activation.kind=relu (now apl)" in error
     assert "choose another folder or remove this one" in error
+    # Where nearly all differs, the message stays readable.
+    assert main(["train", "cifar10-cnn-apl", "--scale", "smoke", *place]) == 2
+    error = capsys.readouterr().err
+    assert "net=higgs-dnn (now cifar-cnn)" in error
+    assert " other settings: choose another folder" in error
 
 
 @pytest.mark.filterwarnings("default")
