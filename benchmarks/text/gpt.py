@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+import verses
+from study import Outcome, Study, command
 from torch import Tensor, nn
 
 import torchapl
-import verses
-from study import Outcome, Study, command
 
 RESULTS = Path(__file__).parents[2] / "results" / "text.jsonl"
 VOCABULARY, CONTEXT, WIDTH, LAYERS, HEADS = 256, 128, 144, 4, 3
@@ -44,8 +44,8 @@ STUDY = Study(
         "swapped": "APL, swapped into GELU",
         "frozen": "APL, default start, frozen",
     },
-    middle=4e-3,
-    metric="bits_per_byte",
+    middle=2e-3,
+    metrics=["bits_per_byte"],
     settings=(f"steps={STEPS}", f"batch={BATCH}", f"context={CONTEXT}", f"width={WIDTH}"),
     # It is the same network without learning in the curves.
     controls={"frozen": "apl"},

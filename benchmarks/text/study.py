@@ -45,7 +45,7 @@ class Study:
         name: Of the experiment; rows follow it in the file.
         rows: Titles by name.
         middle: The rate with which the search of every row starts.
-        metric: What is small for a good run, without ``valid_`` or ``test_``.
+        metrics: What is small for a good run, without ``valid_`` or ``test_``; the first chooses.
         settings: What all runs share; kept with each of them.
         controls: Rows that take the rate of another one.
     """
@@ -53,7 +53,7 @@ class Study:
     name: str
     rows: Mapping[str, str]
     middle: float
-    metric: str
+    metrics: Sequence[str]
     settings: Sequence[str]
     controls: Mapping[str, str]
 
@@ -68,9 +68,9 @@ class Study:
 
         def loss(rate: float) -> float:
             if rate not in losses:
-                run = self._run(row, rate, TUNING_SEED, path, train, TUNING)
-                value = run.metrics.get(f"valid_{self.metric}", math.nan)
-                losses[rate] = value if math.isfinite(value) else math.inf
+                losses[rate] = self._valid_loss(
+                    self._run(row, rate, TUNING_SEED, path, train, TUNING)
+                )
             return losses[rate]
 
         best = self.middle
@@ -85,32 +85,31 @@ class Study:
 
     def table(self, path: Path, baseline: str) -> str:
         """Return the table as Markdown."""
-        runs = [run for run in stored(path) if run.scale == FINAL]
-        by_row = {
-            row: {
-                run.seed: run.metrics.get(f"test_{self.metric}", math.inf)
-                for run in runs
-                if run.experiment == f"{self.name}-{row}"
-            }
-            for row in self.rows
-        }
+        runs: dict[str, dict[int, RunResult]] = {row: {} for row in self.rows}
+        for run in stored(path):
+            if run.scale == FINAL:
+                runs[run.experiment.removeprefix(f"{self.name}-")][run.seed] = run
+        heads = [cell for metric in self.metrics for cell in (f"test {metric}", f"to {baseline}")]
         lines = [
-            f"| activation | parameters | rate | n | test {self.metric} | to {baseline} |",
-            "| --- | --- | --- | --- | --- | --- |",
+            f"| activation | parameters | rate | n | {' | '.join(heads)} |",
+            "| --- " * (4 + len(heads)) + "|",
         ]
-        for row, values in by_row.items():
-            if not values:
+        for row, title in self.rows.items():
+            if not runs[row]:
                 continue
-            example = next(run for run in runs if run.experiment == f"{self.name}-{row}")
-            spread = f" ({statistics.stdev(values.values()):.4f})" if len(values) > 1 else ""
-            difference = paired_difference(values, by_row[baseline], None)
-            gap = ""
-            if difference is not None and row != baseline:
-                gap = f"{difference.mean:+.4f} +- {difference.half_width:.4f}"
-            lines.append(
-                f"| {self.rows[row]} | {example.n_parameters:,} | {_rate(example):g} | "
-                f"{len(values)} | {statistics.fmean(values.values()):.4f}{spread} | {gap} |"
-            )
+            example = next(iter(runs[row].values()))
+            cells = [title, f"{example.n_parameters:,}", f"{_rate(example):g}", str(len(runs[row]))]
+            for metric in self.metrics:
+                values, others = (
+                    {
+                        seed: run.metrics[f"test_{metric}"]
+                        for seed, run in runs[name].items()
+                        if run.status == "finished"
+                    }
+                    for name in (row, baseline)
+                )
+                cells += [_mean(values), _gap(values, others) if row != baseline else ""]
+            lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)
 
     def tuning_table(self, path: Path) -> str:
@@ -118,7 +117,9 @@ class Study:
         runs = [run for run in stored(path) if run.scale == TUNING]
         rates = sorted({_rate(run) for run in runs})
         lines = [
-            f"| validation {self.metric} at rate | " + " | ".join(f"{r:g}" for r in rates) + " |",
+            f"| validation {self.metrics[0]} at rate | "
+            + " | ".join(f"{r:g}" for r in rates)
+            + " |",
             "| --- |" + " --- |" * len(rates),
         ]
         for row, title in self.rows.items():
@@ -133,7 +134,7 @@ class Study:
         return "\n".join(lines)
 
     def _valid_loss(self, run: RunResult) -> float:
-        return run.metrics.get(f"valid_{self.metric}", math.inf)
+        return run.metrics.get(f"valid_{self.metrics[0]}", math.inf)
 
     def _run(
         self, row: str, rate: float, seed: int, path: Path, train: Train, scale: str
@@ -171,6 +172,17 @@ def stored(path: Path) -> list[RunResult]:
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
     return [result_from_dict(json.loads(line)) for line in lines]
+
+
+def _mean(values: Mapping[int, float]) -> str:
+    numbers = list(values.values())
+    spread = f" ({statistics.stdev(numbers):.4f})" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.4f}{spread}" if numbers else ""
+
+
+def _gap(values: Mapping[int, float], baseline: Mapping[int, float]) -> str:
+    difference = paired_difference(values, baseline, None)
+    return f"{difference.mean:+.4f} +- {difference.half_width:.4f}" if difference else ""
 
 
 def _rate(run: RunResult) -> float:
