@@ -47,7 +47,7 @@ def auc(settings: list[str], seed: int, root: Path, split: str) -> float:
     experiment = override_all(scaled(get("higgs-dnn-baldi"), "lab"), settings)
     with tempfile.TemporaryDirectory() as folder:
         result = train(experiment, seed, Path(folder), data_root=root)
-    return result.numbers.get(f"{split}_auc", float("nan"))
+    return result.metrics[f"{split}_auc"]
 
 
 def main() -> None:
