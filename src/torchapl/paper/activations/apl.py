@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, get_args
@@ -61,8 +62,8 @@ class AdaptivePiecewiseLinear(Activation):
             raise ValueError(
                 f"num_hinges must be between 1 and {_MOST_HINGES}, got {self.num_hinges}"
             )
-        if self.slope_bound is not None and not self.slope_bound > 0:
-            raise ValueError(f"slope_bound must be positive, got {self.slope_bound}")
+        if self.slope_bound is not None and not 0 < self.slope_bound < math.inf:
+            raise ValueError(f"slope_bound must be positive and finite, got {self.slope_bound}")
 
     @property
     def is_learned(self) -> bool:

@@ -14,6 +14,7 @@ from torchapl.paper.config import Data, Experiment, Optim, Preprocessing
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments.costs import estimate
 from torchapl.paper.nets import NETWORKS
+from torchapl.paper.schedule import stretched
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         return replace(experiment, cost=estimate(experiment))
     # Of iterations: batches may have another size than the published ones.
     share = recipe.epochs / recipe.batch_size * experiment.batch_size / experiment.epochs
-    optim = recipe.optim or shortened(experiment.optim, share)
+    optim = recipe.optim or stretched(experiment.optim, share)
     small = replace(
         experiment,
         data=Data(
@@ -171,22 +172,6 @@ def _recipe_of(experiment: Experiment, scale: str) -> Recipe | None:
             f"such as {experiment.net}; it has some for {', '.join(recipes)}"
         )
     return recipes.get(family)
-
-
-def shortened(optim: Optim, factor: float) -> Optim:
-    """Return the same schedule in a part of its iterations.
-
-    Example:
-        >>> shortened(Optim(schedule="list", factors=((60_000, 1.0), (90_000, 0.1))), 0.1).factors
-        ((6000, 1.0), (9000, 0.1))
-    """
-    return replace(
-        optim,
-        factors=tuple((round(until * factor), rate) for until, rate in optim.factors),
-        step_factor=optim.step_factor ** (1 / factor),
-        fall_steps=round(optim.fall_steps * factor),
-        momentum_ramp=optim.momentum_ramp * factor,
-    )
 
 
 def scale_named(name: str) -> Scale:
