@@ -21,6 +21,7 @@ from torchapl.paper.sweep.jobs import by_job, read_results, write_results
 from torchapl.paper.sweep.local import LocalPool
 from torchapl.paper.sweep.plan import Choice
 from torchapl.paper.sweep.pool import Outcome, Pool, Workspace
+from torchapl.paper.sweep.render import as_json, rows_of
 from torchapl.paper.sweep.selection import selected_tables
 from torchapl.paper.sweep.statistics import Summary, paired_difference, summarise
 from torchapl.runs.folder import RunConfig, RunResult, locked, write_config, write_result
@@ -290,6 +291,19 @@ def test_a_significance_stands_beside_the_published_one(tmp_path: Path) -> None:
     assert summary.difference is not None
     assert summary.difference.mean == 0.5
     assert summary.difference.relative_reduction is None
+    (cell,) = as_json([summary])
+    assert isinstance(cell, dict)
+    assert (cell["published"], cell["published_std"]) == (3.41, 0.006)
+
+
+def test_published_numbers_are_as_the_paper_writes_them() -> None:
+    summaries = summarise(TABLES["ablation"], Sweep("smoke", 1), {})
+    chosen = [
+        replace(summary, values={0: 1.0})
+        for summary in summaries
+        if (summary.row, summary.metric.name) == ("Higgs DNN", "test_significance_histogram")
+    ]
+    assert [row[-1] for row in rows_of(TABLES["ablation"], chosen)] == ["3.40", "0.514"]
 
 
 def test_every_cell_is_compared_with_relu_on_the_same_data() -> None:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 # Seconds after which a run is warned of.
 _LONG = 86_400.0
-SCALES_HELP = "paper (as published, the default), lab (minutes) or smoke (seconds)"
+SCALES_HELP = (
+    "paper (as published, the default), study (the authors' recipe, narrower and shorter), "
+    "lab (minutes) or smoke (seconds)"
+)
 EXAMPLES = """examples:
   torchapl train cifar10-cnn-apl --scale lab --data DIR
   torchapl train atlas-dnn-apl --scale lab --seed 3

@@ -21,12 +21,7 @@ class Net(nn.Module):
 
     ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
     cross-entropy.
-
-    Attributes:
-        map_shapes: Shape of the map after each of its ``layers``, by name, if it is a sequence.
     """
-
-    map_shapes: dict[str, tuple[int, ...]]
 
     def parameter_multipliers(self) -> list[ParameterMultiplier]:
         """Return every trainable parameter once, with its multipliers.

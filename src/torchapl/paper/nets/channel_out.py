@@ -8,8 +8,8 @@ from functools import partial
 from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, refuse_activation, scaled, start_uniform_
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, refuse_activation, scaled, start_uniform_
 from torchapl.paper.optim import ParameterMultiplier
 from torchapl.paper.rivals import ChannelOut, max_norm_layer_
 
@@ -53,7 +53,7 @@ class Scale(nn.Module):
         return f"{self.factor}"
 
 
-class ChannelOutNet(Net):
+class ChannelOutNet(LayeredNet):
     """Three convolutions and a linear layer of channel-out units, each after its pooling.
 
     Groups have 2, 2, 4 and 4 channels. At 32 x 32 the maps are 32 -> 16 -> 8 -> 4. All weights
@@ -101,14 +101,9 @@ class ChannelOutNet(Net):
         layers.add("unit4", ChannelOut(4))
         layers.dropout("drop4", sizes.dropout)
         layers.linear("fc5", num_classes)
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
+        self.take(layers)
         self.sizes = sizes
         start_uniform_(self.layers, 0.005, width)
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
 
     def multiplier(
         self, module: nn.Module, name: str, parameter: nn.Parameter

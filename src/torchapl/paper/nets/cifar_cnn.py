@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import Tensor
-
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, Pool, scaled
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, Pool, scaled
 
 
-class CifarCNN(Net):
+class CifarCNN(LayeredNet):
     """Three convolutions and hidden linear layers, two in the paper; dropout around every pooling.
 
     At 32 x 32 the maps are 32 -> 16 -> 8 -> 4. Width 1 with 10 classes has 13,741,578 weights and
@@ -65,12 +63,7 @@ class CifarCNN(Net):
             layers.activation(f"act{index}", activation)
             layers.dropout(f"drop{index}", 0.5)
         layers.linear(f"fc{depth + 1}", num_classes, std=0.01)
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
+        self.take(layers)
 
 
 _DEPTHS = (3, 4, 5, 6)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, scaled
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, scaled
 from torchapl.paper.rivals import max_norm_
 
 _MAX_NORM = 4.0
 
 
-class DropoutCNN(Net):
+class DropoutCNN(LayeredNet):
     """Three convolutions with max pooling and two hidden linear layers, dropout on all, max-norm 4.
 
     Its authors do not give the initial weights; they are He's here.
@@ -50,12 +48,7 @@ class DropoutCNN(Net):
             layers.activation(f"act{index}", activation)
             layers.dropout(f"drop{index}", 0.5)
         layers.linear("fc6", num_classes)
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
+        self.take(layers)
 
     def after_step(self) -> None:
         """Shorten every filter that has become longer than 4."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, scaled
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, scaled
 
 # After the hidden layers, counted from the last.
 _DROPOUT = {1: 0.25, 0: 0.5}
 
 
-class HiggsDNN(Net):
+class HiggsDNN(LayeredNet):
     """Hidden layers of 274 units, seven in the paper; dropout after the last two.
 
     With 25 features and one logit, width 1 has 459,499 weights and 1,918 units.
@@ -50,12 +48,7 @@ class HiggsDNN(Net):
             if depth - index in _DROPOUT:
                 layers.dropout(f"drop{index}", _DROPOUT[depth - index])
         layers.linear(f"fc{depth + 1}", num_classes, std=0.001)
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
+        self.take(layers)
 
 
 NETWORKS.register(

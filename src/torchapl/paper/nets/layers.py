@@ -7,9 +7,10 @@ from math import ceil, prod
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchapl.paper.activations import Activation
+from torchapl.paper.nets.base import Net
 from torchapl.paper.nets.dropout import Dropout
 
 Pool = Literal["max", "average"]
@@ -163,6 +164,26 @@ class Layers:
             raise ValueError(f"{name} needs a map of shape (C, H, W), got {self.shape}")
         channels, height, width = self.shape
         return channels, height, width
+
+
+class LayeredNet(Net):
+    """A network that runs its layers one after the other.
+
+    Attributes:
+        layers: By name.
+        map_shapes: Shape of the map after each of them.
+    """
+
+    layers: nn.Sequential
+    map_shapes: dict[str, tuple[int, ...]]
+
+    def take(self, layers: Layers) -> None:
+        """Make layers those of the network."""
+        self.layers, self.map_shapes = layers.sequential(), layers.shapes
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = self.layers(input)
+        return output
 
 
 def pooled_size(size: int, kernel: int, stride: int) -> int:

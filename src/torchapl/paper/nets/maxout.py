@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, refuse_activation, scaled, start_uniform_
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, refuse_activation, scaled, start_uniform_
 from torchapl.paper.optim import ParameterMultiplier
 from torchapl.paper.rivals import Maxout, max_norm_
 
@@ -18,7 +18,7 @@ _CONVOLUTIONS = (
 )
 
 
-class MaxoutNet(Net):
+class MaxoutNet(LayeredNet):
     """Three convolutions and one linear layer of maxout units, with max-norm constraints.
 
     Convolutions learn at a twentieth of the rate, all weights start from U(-0.005, 0.005), and what
@@ -63,8 +63,7 @@ class MaxoutNet(Net):
         layers.dropout("drop4", 0.5)
         layers.linear("fc5", num_classes)
         self.bounds |= {"fc4": 1.9, "fc5": 1.9365}
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
+        self.take(layers)
         start_uniform_(self.layers, 0.005, width)
 
     def _add_unit(self, layers: Layers, index: int, pieces: int) -> None:
@@ -74,10 +73,6 @@ class MaxoutNet(Net):
     def unit(self, index: int, pieces: int) -> nn.Module:
         """Return the units of layer ``index``, counted from 1; made to be overridden."""
         return Maxout(pieces)
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
 
     def multiplier(
         self, module: nn.Module, name: str, parameter: nn.Parameter

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
 
-from torch import Tensor, nn
+from torch import nn
 
 from torchapl.paper.activations import Activation
-from torchapl.paper.nets.base import NETWORKS, Net, Network
-from torchapl.paper.nets.layers import Layers, Pool, scaled
+from torchapl.paper.nets.base import NETWORKS, Network
+from torchapl.paper.nets.layers import LayeredNet, Layers, Pool, scaled
 from torchapl.paper.optim import ParameterMultiplier
 
 # Of each block: side of the first kernel, channels of the first convolution, of those between, and
@@ -20,7 +20,7 @@ _BLOCKS = ((5, 192, 160, 96), (5, 192, 192, 192), (3, 192, 192, 0))
 _SMALL_START = (0.001, 0.01, 0.01, 0.05)
 
 
-class NIN(Net):
+class NIN(LayeredNet):
     """Three blocks of convolutions, an activation after each, global averaging at the end.
 
     The first convolution of a block has a kernel, the others, two in the paper, are 1x1.
@@ -81,12 +81,7 @@ class NIN(Net):
         self.last = f"conv{len(_BLOCKS)}{len(sizes)}"
         layers.add("pool3", nn.AdaptiveAvgPool2d(1), (num_classes, 1, 1))
         layers.add("flatten", nn.Flatten(), (num_classes,))
-        self.map_shapes = layers.shapes
-        self.layers = layers.sequential()
-
-    def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.layers(input)
-        return output
+        self.take(layers)
 
     def multiplier(
         self, module: nn.Module, name: str, parameter: nn.Parameter

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from typing import cast
 
 from torch import nn
 
 from torchapl.curves import LayerSize, count_parameters
 from torchapl.paper.activations import Activation
 from torchapl.paper.nets import build
-from torchapl.paper.nets.base import Net
+from torchapl.paper.nets.layers import LayeredNet
 
 # The networks of the paper with their S.
 _ROWS = (
@@ -24,8 +25,8 @@ _ROWS = (
 _HEAD = ("network", "units", "ReLU", "APL", "maxout pair, untied", "MLPConv, untied")
 
 
-def layer_sizes(net: Net) -> list[LayerSize]:
-    """Describe the layers of a sequential network that an activation follows.
+def layer_sizes(net: LayeredNet) -> list[LayerSize]:
+    """Describe the layers of a network that an activation follows.
 
     Example:
         >>> relu = Activation.parse("relu")
@@ -34,7 +35,7 @@ def layer_sizes(net: Net) -> list[LayerSize]:
         LayerSize(name='fc1', inputs=25, channels=274, positions=1)
     """
     sizes = []
-    layers = list(net.get_submodule("layers").named_children())
+    layers = list(net.layers.named_children())
     for (name, layer), (_, follower) in pairwise(layers):
         if isinstance(layer, nn.Conv2d | nn.Linear) and isinstance(follower, nn.ReLU):
             channels, inputs = layer.weight.shape[0], layer.weight[0].numel()
@@ -62,7 +63,7 @@ def section_2_1_table(*, shared: bool) -> str:
         net = build(
             name, activation=Activation.parse("relu"), input_shape=input_shape, num_classes=classes
         )
-        sizes = layer_sizes(net)
+        sizes = layer_sizes(cast(LayeredNet, net))
         if shared:
             sizes = [replace(size, positions=1) for size in sizes]
         total = count_parameters(sizes, hinges)[-1]

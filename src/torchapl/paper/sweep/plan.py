@@ -40,7 +40,7 @@ class Sweep:
     """The runs of some tables at one scale.
 
     Args:
-        scale: ``"paper"``, ``"lab"`` or ``"smoke"``.
+        scale: ``"paper"``, ``"study"``, ``"lab"`` or ``"smoke"``.
         seeds: Runs of every cell; None for as many as the paper made, or more if there are.
         selection_seeds: Runs of every candidate while something is chosen; with 0 nothing is, and
             the experiments' own settings count.

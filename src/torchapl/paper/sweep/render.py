@@ -69,6 +69,8 @@ def _published(summary: Summary) -> str:
         return ""
     mean, std = summary.published
     mean_digits, std_digits = summary.metric.published_digits
+    # One number has a digit more than its column: 3.40 falls to .514.
+    mean_digits = max(mean_digits, len(f"{mean!r}".partition(".")[2]))
     spread = "" if std is None else f" ({std:.{std_digits}f})"
     return f"{mean:.{mean_digits}f}{spread}"
 
@@ -139,6 +141,7 @@ def _cell(summary: Summary) -> Json:
             for choice in summary.choices
         ],
         "published": None if summary.published is None else summary.published[0],
+        "published_std": None if summary.published is None else summary.published[1],
     }
 
 
