@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import log
 
@@ -17,7 +17,7 @@ from torchapl.paper.rivals import cross_entropy
 
 
 class Net(nn.Module):
-    """A network with the five things a training loop may need beyond ``forward``.
+    """A network with the six things a training loop may need beyond ``forward``.
 
     ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
     cross-entropy.
@@ -54,6 +54,14 @@ class Net(nn.Module):
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
+
+    def start_from_data_(self, batches: Iterable[Tensor]) -> None:
+        """Set before the first step what depends on the training inputs, here nothing.
+
+        Args:
+            batches: Training inputs as the loop sees them, made one by one: take no more than
+                needed.
+        """
 
     def after_step(self) -> None:
         """Restore what must hold after every step of the optimiser (max-norm constraints)."""

@@ -63,10 +63,10 @@ class Sweep:
         At scales that choose it the learning rate comes first, from the same grid for every row.
         """
         scale = scale_named(self.scale)
-        factors = scale.rates if self.rates is None else self.rates
+        decider = cell.rate_from or cell.experiment
+        factors = scale.rates_of(get(decider).net) if self.rates is None else self.rates
         stages = []
         if self.selection_seeds and factors:
-            decider = cell.rate_from or cell.experiment
             own = scaled(get(decider), self.scale).optim.lr
             rates = tuple(f"optim.lr={own * factor:g}" for factor in factors)
             stages.append(Stage(decider, rates))

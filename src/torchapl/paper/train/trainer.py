@@ -91,6 +91,7 @@ class Trainer:
             seed=seed,
             preprocessing=data.preprocessing,
             augment=data.augment,
+            padding=data.padding,
             validation=data.validation,
             limit=data.limit,
             device=device,
@@ -121,13 +122,12 @@ class Trainer:
         # Of the present epoch.
         self.sums = self.new_sums()
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the rows' losses."""
+    def losses(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the sum of the rows' losses, with targets smoothed for training."""
         if self.is_binary:
-            return F.binary_cross_entropy_with_logits(
-                outputs.flatten(), targets.to(outputs.dtype), reduction="sum"
-            )
-        return F.cross_entropy(outputs, targets, reduction="sum")
+            smooth = targets.to(outputs.dtype).lerp(outputs.new_tensor(0.5), smoothing)
+            return F.binary_cross_entropy_with_logits(outputs.flatten(), smooth, reduction="sum")
+        return F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the training outputs, in the experiment's precision."""
@@ -146,7 +146,7 @@ class Trainer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs, the sum of the rows' losses, and this sum times a factor."""
         outputs = self.forward(inputs)
-        summed = self.losses(outputs, targets)
+        summed = self.losses(outputs, targets, self.experiment.label_smoothing)
         return outputs, summed, summed * factor
 
     def bare_step(self, inputs: Tensor, targets: Tensor) -> None:
