@@ -94,11 +94,7 @@ def surroundings(table: Table) -> None:
         ("jet_count", np.arange(-0.5, 6), "jets"),
         ("jet1_pt", np.arange(30, 201, 5.0), "pT of the leading jet / GeV"),
         ("lepton_delta_r", np.arange(0, 5.01, 0.1), r"$\Delta R$ of the leptons"),
-        (
-            "missing_centrality",
-            np.linspace(-1.4143, 1.4143, 41),
-            "centrality of the missing momentum",
-        ),
+        ("lepton_pt_ratio", np.linspace(0, 1, 41), "pT of the softer lepton / harder"),
     )
     for place, (name, bins, title) in zip(axes.flat, panels, strict=True):
         draw(place, table, name, bins, title)

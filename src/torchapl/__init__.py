@@ -3,14 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from torchapl import init
-from torchapl.functional import apl
-from torchapl.modules import APL, LazyAPL
-from torchapl.ops.extension import Backend, backends
-from torchapl.optim import curve_parameters, l2_penalty, parameter_groups, slope_penalty
-
 if TYPE_CHECKING:
-    from torchapl import curves
+    from torchapl import curves, init
+    from torchapl.functional import apl
+    from torchapl.modules import APL, LazyAPL
+    from torchapl.ops.extension import Backend, backends
+    from torchapl.optim import curve_parameters, l2_penalty, parameter_groups, slope_penalty
     from torchapl.plotting import plot
     from torchapl.runs import log_run
     from torchapl.surgery import (
@@ -46,29 +44,36 @@ __all__ = [
     "swap_activations",
 ]
 
-# Imported when first asked for: a training script that only wants the unit starts without them.
-_LATER = {
-    "plot": "torchapl.plotting",
-    "log_run": "torchapl.runs",
-    **dict.fromkeys(
-        (
-            "Swap",
-            "SwapReport",
-            "describe",
-            "rebuild_swapped",
-            "restore_activations",
-            "swap_activations",
-        ),
-        "torchapl.surgery",
+# Imported when first asked for: `torchapl --help` does not wait for torch, nor a training script
+# that only wants the unit for the rest.
+_HOMES = {
+    "functional": ("apl",),
+    "modules": ("APL", "LazyAPL"),
+    "ops.extension": ("Backend", "backends"),
+    "optim": ("curve_parameters", "l2_penalty", "parameter_groups", "slope_penalty"),
+    "plotting": ("plot",),
+    "runs": ("log_run",),
+    "surgery": (
+        "Swap",
+        "SwapReport",
+        "describe",
+        "rebuild_swapped",
+        "restore_activations",
+        "swap_activations",
     ),
 }
+_PARTS = ("curves", "form", "functional", "init", "modules", "ops", "optim", "reference", "theorem")
 
 
 def __getattr__(name: str) -> object:
-    if name == "curves":
-        return importlib.import_module("torchapl.curves")
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
+    if name in _PARTS:
+        return importlib.import_module(f"torchapl.{name}")
+    for home, names in _HOMES.items():
+        if name in names:
+            # Kept, so that the next look finds it without this function.
+            value: object = getattr(importlib.import_module(f"torchapl.{home}"), name)
+            globals()[name] = value
+            return value
     raise AttributeError(f"module 'torchapl' has no attribute {name!r}")
 
 

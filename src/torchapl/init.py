@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.form import Hinges, has_equal_hinges, whole, with_spare_hinges, write_
-from torchapl.modules import STARTS, AffineAPL, Unit, inner_unit
+from torchapl.modules import AffineAPL, Start, Unit, inner_unit
 from torchapl.theorem import AffineForm, hinges_from_piecewise_linear
 from torchapl.watch import Inputs, by_unit, named_units, watch
 
@@ -178,7 +178,15 @@ def piecewise_linear_(
     _fill_(slope, offset, a, b)
 
 
-STARTS.update(silu=silu_, gelu=gelu_, mish=mish_, leaky=leaky_, relu=relu_, authors=authors_)
+# What ``APL(init=...)`` takes by name.
+STARTS: dict[str, Start] = {
+    "silu": silu_,
+    "gelu": gelu_,
+    "mish": mish_,
+    "leaky": leaky_,
+    "relu": relu_,
+    "authors": authors_,
+}
 
 
 def _fill_(

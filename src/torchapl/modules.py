@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -14,8 +15,6 @@ from torchapl.functional import apl, as_int
 
 Sharing = Literal["unit", "channel", "layer"]
 Start = Callable[[Tensor, Tensor], None]
-# By name; :mod:`torchapl.init`, which needs the modules, puts the functions in.
-STARTS: dict[str, Start] = {}
 
 
 class APL(nn.Module):
@@ -268,9 +267,11 @@ def inner_unit(unit: Unit) -> APL:
 def _start(init: Start | str) -> Start:
     if callable(init):
         return init
-    if isinstance(init, str) and init in STARTS:
-        return STARTS[init]
-    names = ", ".join(map(repr, STARTS))
+    # By name, because the starts need the modules and not the other way round.
+    starts: dict[str, Start] = import_module("torchapl.init").STARTS
+    if isinstance(init, str) and init in starts:
+        return starts[init]
+    names = ", ".join(map(repr, starts))
     message = (
         f"init must be one of {names}, or a function that fills slope and offset, got {init!r}"
     )

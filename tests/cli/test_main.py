@@ -32,6 +32,15 @@ def test_version_and_help_without_a_command(capsys: pytest.CaptureFixture[str]) 
     assert "find the best activation for a network" in capsys.readouterr().out
 
 
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from torchapl.cli import build_parser; build_parser().format_help(); "
+        "print(*sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_errors_of_the_file_system_say_what_was_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,16 +87,22 @@ def test_a_folder_of_another_experiment_explains_itself(
     error = capsys.readouterr().err
     assert "holds a run with activation.kind=relu (now apl)" in error
     assert "choose another folder or remove this one" in error
+    # Where nearly all differs, the message stays readable.
+    assert main(["train", "cifar10-cnn-apl", "--scale", "smoke", *place]) == 2
+    error = capsys.readouterr().err
+    assert "net=higgs-dnn (now cifar-cnn)" in error
+    assert " other settings: choose another folder" in error
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_small_data_set_is_warned_of_at_paper_scale(
+def test_a_schedule_is_shortened_with_its_data_set_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--set", "data.name=toy-events", "--set", "epochs=1", "--device", "cpu"]
     assert main(["train", "higgs-dnn-relu", *small, "--runs", str(tmp_path), "--quiet"]) == 0
     told = capsys.readouterr().err
     assert "was made for 45,500,000 iterations, this run has 32" in told
+    assert "shortened to 7.03e-07 of its length" in told
 
 
 @pytest.mark.slow

@@ -209,8 +209,23 @@ def test_study_scale_keeps_the_authors_recipe_in_shape() -> None:
         assert rate == pytest.approx(learning_rate(whole.optim, int(part * 90_000), 1))
 
 
+@pytest.mark.parametrize(
+    "name", ["cifar10-dropout-cnn", "cifar10-nin-lin", "cifar10-nin-dsn", "cifar10-nin-relu"]
+)
+def test_study_scale_shortens_every_schedule(name: str) -> None:
+    small, whole = scaled(get(name), "study"), get(name)
+    steps, whole_steps = (50_000 * one.epochs // one.batch_size for one in (small, whole))
+    for share in (0.01, 0.25, 0.6, 0.99):
+        step, whole_step = int(share * steps), int(share * whole_steps)
+        rate = learning_rate(whole.optim, whole_step, whole_steps)
+        assert learning_rate(small.optim, step, steps) == pytest.approx(rate, rel=0.01)
+        assert momentum(small.optim, step) == pytest.approx(
+            momentum(whole.optim, whole_step), rel=0.01
+        )
+
+
 def test_the_default_row_moves_by_segments_at_every_scale() -> None:
     for name in ("cifar10-cnn-apl-silu", "atlas-dnn-apl-silu"):
         for scale in ("paper", "lab", "smoke"):
-            assert scaled(get(name), scale).optim.curve_steps == "segments"
-    assert scaled(get("cifar10-cnn-apl"), "lab").optim.curve_steps == "slopes"
+            assert scaled(get(name), scale).activation.steps == "segments"
+    assert scaled(get("cifar10-cnn-apl"), "lab").activation.steps == "slopes"

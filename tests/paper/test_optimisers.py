@@ -140,8 +140,8 @@ def test_slopes_move_by_segments_where_the_settings_say_so() -> None:
     ]
     (together,) = build_optimizer(multipliers, Optim(curve_decay=1e-3)).param_groups
     assert len(together["params"]) == 2
-    optim = Optim(curve_decay=1e-3, curve_steps="segments")
-    slopes, offsets = build_optimizer(multipliers, optim).param_groups
+    optim = Optim(curve_decay=1e-3)
+    slopes, offsets = build_optimizer(multipliers, optim, "segments").param_groups
     assert slopes["params"] == [slope]
     assert (slopes["slope_decay"], slopes["weight_decay"]) == (1e-3, 0.0)
     assert "segment_unit" in slopes

@@ -122,6 +122,14 @@ def test_compare_on_a_csv_of_ones_own(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_comparison_by_held_out_rows_leaves_the_test_rows_alone() -> None:
+    comparison = Comparison("atlas-dnn-relu", ("relu", "apl"), "smoke", rates=(), held_out=True)
+    cell = comparison.table().cells[1]
+    jobs = comparison.sweep(seeds=2).next_jobs(cell, {})
+    assert [job.selects for job in jobs] == [True, True]
+    assert [metric.name for metric in cell.metrics] == ["valid_error", "valid_auc"]
+
+
 @pytest.mark.usefixtures("own")
 def test_a_loaded_file_registers_once_and_its_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("NAME = 'loaded-net'\n")

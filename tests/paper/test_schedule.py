@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from torchapl.paper.config import Optim
+from torchapl.paper.config import Optim, override
 from torchapl.paper.experiments import get
-from torchapl.paper.schedule import learning_rate, momentum
+from torchapl.paper.schedule import learning_rate, momentum, stretched
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,26 @@ def test_cycles_rise_and_fall(schedule) -> None:
 def test_list_without_factors_is_refused() -> None:
     with pytest.raises(ValueError, match=r"optim\.factors"):
         learning_rate(Optim(schedule="list"), 0, 1)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        get("cifar10-nin-apl").optim,
+        get("higgs-dnn-apl").optim,
+        Optim(schedule="linear", fall_steps=250_000, floor=0.01),
+        Optim(schedule="inverse", fall_steps=80_000),
+    ],
+)
+def test_a_shortened_schedule_has_the_same_course(optim: Optim) -> None:
+    short = stretched(optim, 1e-3)
+    for step in (0, 30, 111, 200, 301, 319):
+        rate = learning_rate(optim, 1000 * step, 320_000)
+        assert learning_rate(short, step, 320) == pytest.approx(rate, rel=1e-6)
+        assert momentum(short, step) == pytest.approx(momentum(optim, 1000 * step), rel=1e-6)
+
+
+def test_a_schedule_of_ones_own_is_not_shortened() -> None:
+    experiment = get("higgs-dnn-apl")
+    assert override(experiment, "optim.lr=0.01").made_for_steps == 45_500_000
+    assert override(experiment, "optim.step_factor=0.9999").made_for_steps is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import signal
 import sys
@@ -13,6 +12,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+
+from torchapl import __version__
 
 # Each names a module of this package with add_parser(subparsers); heavy imports belong in run().
 COMMANDS = ("bench", "compare", "data", "list", "report", "reproduce", "show", "train", "tune")
@@ -24,8 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="torchapl",
         description="Learned activation functions, and the paper that proposed them.",
     )
-    version = importlib.metadata.version("torchapl")
-    parser.add_argument("--version", action="version", version=f"torchapl {version}")
+    parser.add_argument("--version", action="version", version=f"torchapl {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"torchapl.cli.{name}").add_parser(subparsers)

@@ -13,6 +13,7 @@ EXAMPLES = """examples:
   torchapl compare atlas-dnn-relu --scale lab --activations relu,silu,apl --seeds 5 --workers 2
   torchapl compare my-net --load my_experiments.py --activations relu,gelu,apl,apl:5:channel
   torchapl compare my-net --load my_experiments.py --rates 1      one learning rate for all
+  torchapl compare my-net --load my_experiments.py --held-out     test rows stay untouched
 
 For every activation the learning rate is chosen on held-out training rows, from the same factors;
 then as many runs as --seeds are made on all training rows. Differences are paired by seed, with
@@ -45,6 +46,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_numbers,
         metavar="A,B,...",
         help="factors of the learning rate to choose from (default 0.3,1,3)",
+    )
+    parser.add_argument(
+        "--held-out",
+        action="store_true",
+        help="measure by held-out training rows: while you still choose, leave the test rows alone",
     )
     parser.add_argument("--baseline", help="activation to compare with (default: the first)")
     add_pool_arguments(parser)
@@ -86,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         RATES if args.rates is None else args.rates,
         args.selection_seeds,
         args.baseline,
+        args.held_out,
     )
     table, sweep = comparison.table(), comparison.sweep(args.seeds)
     comparison.save(args.runs)

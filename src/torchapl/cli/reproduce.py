@@ -41,7 +41,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "tables", nargs="+", metavar="TABLE", help="table1, table2, table3, ablation or all"
+        "tables",
+        nargs="+",
+        metavar="TABLE",
+        help="table1, table2, table3, ablation, activations or all",
     )
     parser.add_argument("--scale", default="paper", help=SCALES_HELP)
     parser.add_argument(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from torchapl.optim import Steps
 from torchapl.paper.activations import Activation
 from torchapl.paper.catalogue import unknown
 from torchapl.paper.values import read_value
@@ -23,6 +22,11 @@ Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cos
 VALIDATION_SHARE = 0.1
 # Sixteen times the paper's widths is what no machine has memory for.
 _WIDEST = 16.0
+# What no run comes near, and what follows from it still fits 64 bits.
+_MOST = 10**9
+_DEEPEST = 1000
+# Beyond it a crop of 32 x 32 pixels can miss the image altogether.
+_WIDEST_PADDING = 32
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,16 @@ class Data:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.validation < 0 or (self.validation > 1 and self.validation % 1):
+        if not 0 <= self.validation <= _MOST or (self.validation > 1 and self.validation % 1):
             raise ValueError(
                 "validation must be a number of rows, or a share of them below 1, "
                 f"got {self.validation}"
             )
         if self.validation % 1 == 0:
             object.__setattr__(self, "validation", int(self.validation))
+        _check_range(self, "padding", 0, _WIDEST_PADDING)
+        if self.limit is not None:
+            _check_range(self, "limit", 1, _MOST)
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,6 @@ class Optim:
     # Of slopes and offsets; their learning rate is lr * curve_lr.
     curve_decay: float = 1e-3
     curve_lr: float = 1.0
-    # How slopes move: each by itself, as the authors' did, or see torchapl.segments.
-    curve_steps: Steps = "slopes"
 
     def __post_init__(self) -> None:
         for name in ("lr", "step_factor", "momentum_ramp"):
@@ -86,9 +91,14 @@ class Optim:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("weight_decay", "curve_decay", "curve_lr"):
             _check_range(self, name, 0.0, math.inf)
-        for name in ("warmup", "momentum", "momentum_start"):
+        for name in ("warmup", "momentum", "momentum_start", "floor"):
             if getattr(self, name) is not None:
                 _check_range(self, name, 0.0, 1.0)
+        _check_range(self, "fall_steps", 0, _MOST)
+        if not all(step >= 0 and 0 <= factor < math.inf for step, factor in self.factors):
+            raise ValueError(
+                f"factors must be pairs of an iteration and a factor of lr, got {self.factors}"
+            )
 
 
 @dataclass(frozen=True)
@@ -143,13 +153,14 @@ class Experiment:
     published: Published | None = None
     provenance: str = ""
     cost: Cost | None = None
-    # Iterations that the schedule was made for; a run of far fewer is warned of.
+    # Iterations that the schedule was made for; in a run of far fewer it is shortened.
     made_for_steps: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "test_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            _check_range(self, name, 1, _MOST)
+        if self.depth is not None:
+            _check_range(self, "depth", 1, _DEEPEST)
         for name in ("dropout", "label_smoothing"):
             _check_range(self, name, 0.0, 1.0)
         if not 0 < self.width <= _WIDEST:
@@ -163,12 +174,17 @@ def _check_range(value: object, name: str, low: float, high: float) -> None:
     number = getattr(value, name)
     # NaN is in no range, and infinity no setting.
     if not low <= number <= high or math.isinf(number):
-        fits = f"between {low:g} and {high:g}" if high < math.inf else f"{low:g} or more"
-        raise ValueError(f"{name} must be {fits}, got {number:g}")
+        fits = f"between {low:.12g} and {high:.12g}" if high < math.inf else f"{low:g} or more"
+        raise ValueError(f"{name} must be {fits}, got {number}")
 
 
 # What a run's numbers do not depend on; not to be overridden either.
 _DESCRIPTIVE = ("name", "published", "provenance", "cost", "scale", "made_for_steps")
+# What counts iterations.
+_SCHEDULE = tuple(
+    f"optim.{name}"
+    for name in ("schedule", "factors", "step_factor", "fall_steps", "momentum_ramp")
+)
 # Of older versions.
 _GONE = ("title", "choices")
 
@@ -194,7 +210,11 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
     key, separator, text = assignment.partition("=")
     if not separator:
         raise ValueError(f"a setting must look like optim.lr=0.02, got {assignment!r}")
-    return _set(experiment, key.strip().split("."), text.strip(), key.strip())
+    changed = _set(experiment, key.strip().split("."), text.strip(), key.strip())
+    if key.strip() in _SCHEDULE:
+        # Whoever sets a schedule means it for the run at hand.
+        return dataclasses.replace(changed, made_for_steps=None)
+    return changed
 
 
 def override_all(experiment: Experiment, assignments: Iterable[str]) -> Experiment:

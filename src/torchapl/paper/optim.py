@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import nn
 
+from torchapl.optim import Steps
 from torchapl.paper.config import Optim
 from torchapl.paper.schedule import learning_rate, momentum
 from torchapl.segments import segment_settings
@@ -79,7 +80,7 @@ class CaffeSGD(torch.optim.SGD):
 
 
 def build_optimizer(
-    multipliers: Sequence[ParameterMultiplier], optim: Optim
+    multipliers: Sequence[ParameterMultiplier], optim: Optim, steps: Steps = "slopes"
 ) -> torch.optim.Optimizer:
     """Return the optimiser of a run, its parameters grouped by their multipliers.
 
@@ -88,6 +89,7 @@ def build_optimizer(
         optim: The settings. Curves take ``curve_decay`` and ``curve_lr`` in place of
             ``weight_decay`` and 1, times the same factors. AdamW has no use for factors of the
             learning rate: they were found for SGD, and it gives each parameter its own step size.
+        steps: How slopes of hinges move, see :mod:`torchapl.segments`.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -104,7 +106,7 @@ def build_optimizer(
             if kind == "curve":
                 rate *= optim.curve_lr
             decay = decay_factor * (optim.curve_decay if kind == "curve" else optim.weight_decay)
-            by_segments = is_slope and optim.curve_steps == "segments"
+            by_segments = is_slope and steps == "segments"
             grouped.setdefault((rate, decay, fall, by_segments), []).append(parameter)
     groups: list[dict[str, Any]] = [
         {

@@ -37,7 +37,8 @@ def read_value(text: str, hint: object, key: str) -> object:
             return float(text)
         if origin is tuple:
             return tuple((int(step), float(factor)) for step, factor in ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError):
+    # Deeply nested text exhausts the parser's memory.
+    except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
         pass
     raise ValueError(f"{key} must be {_describe(hint)}, got {text!r}")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, get_args
 
 from torchapl import APL, init
 from torchapl.modules import Sharing, Start
+from torchapl.optim import Steps
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky", "silu"]
+StartName = Literal["authors", "relu", "leaky", "silu", "gelu", "mish"]
 
 # The paper has at most 5; a typing error should not ask for gigabytes.
 _MOST_HINGES = 1000
@@ -19,13 +21,17 @@ _MOST_HINGES = 1000
 @ACTIVATIONS.register
 @dataclass(frozen=True)
 class AdaptivePiecewiseLinear(Activation):
-    """APL units, ``apl:S`` with options as in ``apl:2:channel:leaky``; bare ``apl`` is that.
+    """APL units, ``apl:S`` with options as in ``apl:2:channel:leaky``.
+
+    Bare ``apl`` is the library's default, with a curve for each channel.
 
     Args:
         num_hinges: The S.
         per: What shares one curve; ``"unit"`` as in the paper.
         start: Starting curves, see :mod:`torchapl.init`.
         slope_bound: The r of the authors' start, see :func:`torchapl.init.authors_`.
+        steps: How optimisers move the slopes: each by itself, as the authors did, or by segments,
+            see :mod:`torchapl.segments`.
         frozen: Leave the curves at their start, the paper's control.
 
     Example:
@@ -35,17 +41,18 @@ class AdaptivePiecewiseLinear(Activation):
 
     kind = "apl"
     title = "APL"
-    usual = "apl:2:channel:leaky"
+    usual = "apl:8:channel:silu:segments"
     curves = APL
 
     num_hinges: int = 1
     per: Sharing = "unit"
     start: StartName = "authors"
     slope_bound: float | None = field(default=None, metadata={"text": "bound"})
+    steps: Steps = "slopes"
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in (("per", Sharing), ("start", StartName)):
+        for name, choices in (("per", Sharing), ("start", StartName), ("steps", Steps)):
             if getattr(self, name) not in get_args(choices):
                 raise ValueError(
                     f"{name} must be one of {', '.join(get_args(choices))}, "
@@ -55,8 +62,8 @@ class AdaptivePiecewiseLinear(Activation):
             raise ValueError(
                 f"num_hinges must be between 1 and {_MOST_HINGES}, got {self.num_hinges}"
             )
-        if self.slope_bound is not None and not self.slope_bound > 0:
-            raise ValueError(f"slope_bound must be positive, got {self.slope_bound}")
+        if self.slope_bound is not None and not 0 < self.slope_bound < math.inf:
+            raise ValueError(f"slope_bound must be positive and finite, got {self.slope_bound}")
 
     @property
     def is_learned(self) -> bool:
@@ -69,6 +76,8 @@ class AdaptivePiecewiseLinear(Activation):
             "relu": init.relu_,
             "leaky": init.leaky_,
             "silu": init.silu_,
+            "gelu": init.gelu_,
+            "mish": init.mish_,
         }
         unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
         return unit.requires_grad_(not self.frozen)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from torchapl.optim import Steps
 from torchapl.paper.catalogue import Catalogue
 from torchapl.paper.values import read_value
 
@@ -49,6 +50,11 @@ class Activation:
         """Whether a network with this activation learns curves."""
         return self.curves is not None
 
+    @property
+    def steps(self) -> Steps:
+        """How an optimiser moves the slopes of its hinges, see :mod:`torchapl.segments`."""
+        return "slopes"
+
     def build(self, unit_shape: tuple[int, ...]) -> nn.Module:
         """Return the module to follow a map of this shape.
 
@@ -59,7 +65,7 @@ class Activation:
 
     @staticmethod
     def parse(text: str) -> Activation:
-        """Read an activation, such as ``relu``, ``leaky:0.05`` or ``apl:2:channel:leaky``.
+        """Read an activation, such as ``relu``, ``leaky:0.05`` or ``apl:8:channel:silu``.
 
         Options may come in any order.
 

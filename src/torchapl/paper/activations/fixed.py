@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import nn
@@ -37,6 +38,10 @@ class LeakyReLU(Activation):
     usual = "leaky:0.01"
 
     negative_slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.negative_slope):
+            raise ValueError(f"negative_slope must be finite, got {self.negative_slope}")
 
     def build(self, unit_shape: tuple[int, ...]) -> nn.Module:
         return nn.LeakyReLU(self.negative_slope)

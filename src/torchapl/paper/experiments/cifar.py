@@ -11,7 +11,14 @@ from torchapl.paper.experiments import solvers
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import TABLE1, TABLE3
 from torchapl.paper.experiments.rivals import RIVALS
-from torchapl.paper.experiments.rows import DEFAULT, HINGES, LEAKY25, OTHERS, ActivationRow
+from torchapl.paper.experiments.rows import (
+    DEFAULT,
+    DEFAULT_FROZEN,
+    HINGES,
+    LEAKY25,
+    OTHERS,
+    ActivationRow,
+)
 
 COLUMNS = (("cifar10", False), ("cifar100", False), ("cifar10", True), ("cifar100", True))
 _ROWS_PER_EPOCH = 50_000
@@ -58,6 +65,7 @@ OWN_ROWS = (
     *OTHERS,
     LEAKY25,
     DEFAULT,
+    DEFAULT_FROZEN,
     ActivationRow(
         "apl-channel",
         "APL per channel, started as Leaky 0.25",
@@ -91,9 +99,7 @@ def _with_rows() -> Iterator[Experiment]:
             recipe = recipes[data]
             for row, provenance in _activations(network, recipe):
                 key = Key(data, augmented, network, row.name)
-                experiment = _experiment(key, recipe, row.activation, provenance)
-                optim = replace(experiment.optim, curve_steps=row.curve_steps)
-                yield replace(experiment, optim=optim)
+                yield _experiment(key, recipe, row.activation, provenance)
 
 
 def _experiment(key: Key, recipe: _Recipe, activation: Activation, provenance: str) -> Experiment:

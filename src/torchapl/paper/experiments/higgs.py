@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment
 from torchapl.paper.experiments import solvers
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import TABLE2
-from torchapl.paper.experiments.rows import DEFAULT, LEAKY25, OTHERS, ActivationRow
+from torchapl.paper.experiments.rows import DEFAULT, DEFAULT_FROZEN, LEAKY25, OTHERS, ActivationRow
 
 # What names of experiments call the data sets.
 DATA_SETS = {
@@ -38,6 +37,7 @@ OWN_ROWS = (
     ),
     LEAKY25,
     DEFAULT,
+    DEFAULT_FROZEN,
     *OTHERS,
     ActivationRow(
         "apl-layer", "APL per layer, started as Leaky 0.25", Activation.parse("apl:2:layer:leaky")
@@ -55,7 +55,7 @@ def _all() -> Iterator[Experiment]:
                 net="higgs-dnn",
                 activation=row.activation,
                 data=Data(data, "physics"),
-                optim=replace(solvers.HIGGS, curve_steps=row.curve_steps),
+                optim=solvers.HIGGS,
                 dropout=0.0 if row.name == "baldi" else 1.0,
                 epochs=_EPOCHS,
                 batch_size=_BATCH,

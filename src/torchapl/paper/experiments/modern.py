@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment
 from torchapl.paper.experiments import solvers
 from torchapl.paper.experiments.key import Key
-from torchapl.paper.experiments.rows import DEFAULT, LEAKY25, OTHERS, ActivationRow
+from torchapl.paper.experiments.rows import DEFAULT, DEFAULT_FROZEN, LEAKY25, OTHERS, ActivationRow
 
 NET = "fast-resnet"
 # 12 % more weights; what curves of eight hinges add is 2 %.
@@ -22,11 +20,7 @@ ROWS = (
     LEAKY25,
     *OTHERS,
     DEFAULT,
-    ActivationRow(
-        "apl-silu-frozen",
-        "APL, frozen at the default start",
-        Activation.parse("apl:8:channel:silu:frozen"),
-    ),
+    DEFAULT_FROZEN,
 )
 
 
@@ -41,7 +35,7 @@ MODERN: tuple[Experiment, ...] = tuple(
         net=NET,
         activation=row.activation,
         data=Data("cifar10", "standard", augment=True, padding=2),
-        optim=replace(solvers.FAST, curve_steps=row.curve_steps),
+        optim=solvers.FAST,
         epochs=10,
         batch_size=256,
         width=_WIDER if row is _WIDE else 1.0,

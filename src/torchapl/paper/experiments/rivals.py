@@ -104,6 +104,11 @@ _LIN_AUGMENTED = (
     "that of the plain images"
 )
 
+_DSN_FILES = (
+    "Network, companions, losses, rates and the three phases as in the authors' Caffe files; "
+    "momentum is not reset between phases. Contrast is normalised to length 55 as in pylearn2, "
+    "where the authors speak of a range of 0 to 1"
+)
 _DSN = RivalRecipe(
     "nin-dsn",
     # 50,000 iterations with companions, 120,000 without (the rate falls after 100,000), 30,000.
@@ -115,9 +120,7 @@ _DSN = RivalRecipe(
         factors=((150_000, 1.0), (170_000, 0.05), (200_000, 0.004)),
     ),
     400,
-    "Network, companions, losses, rates and the three phases as in the authors' Caffe files; "
-    "momentum is not reset between phases. Contrast is normalised to length 55 as in pylearn2, "
-    "where the authors speak of a range of 0 to 1. Released code: 9.65 %, augmented 7.97 %",
+    f"{_DSN_FILES}. Released code: 9.65 %, augmented 7.97 %",
     batch_size=100,
     preprocessing="gcn",
 )
@@ -125,7 +128,7 @@ _DSN100 = replace(
     _DSN,
     net="nin-dsn-100",
     provenance="Settings of CIFAR-10 with softmax losses, as the authors advise for CIFAR-100. "
-    + _DSN.provenance.partition(". Released")[0],
+    f"{_DSN_FILES}",
 )
 
 _CHANNEL_OUT = RivalRecipe(

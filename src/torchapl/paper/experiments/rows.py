@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchapl.optim import Steps
 from torchapl.paper.activations import ACTIVATIONS, BUILT_IN, Activation
 
 
@@ -15,8 +14,6 @@ class ActivationRow:
     name: str
     title: str
     activation: Activation
-    # How slopes move, see Optim.
-    curve_steps: Steps = "slopes"
 
 
 # Every activation that is not the paper's own has a row: to register it is enough.
@@ -28,8 +25,13 @@ OTHERS = tuple(
 DEFAULT = ActivationRow(
     "apl-silu",
     "APL per channel, the library's default",
-    Activation.parse("apl:8:channel:silu"),
-    curve_steps="segments",
+    Activation.parse("apl"),
+)
+# What the start alone is worth.
+DEFAULT_FROZEN = ActivationRow(
+    "apl-silu-frozen",
+    "APL per channel, frozen at the default's start",
+    Activation.parse("apl:8:channel:silu:frozen"),
 )
 LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
 

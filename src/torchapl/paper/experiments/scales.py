@@ -5,7 +5,7 @@ A scale is a value: the width, epochs, optimiser and data of each family of netw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,6 +14,7 @@ from torchapl.paper.config import Data, Experiment, Optim, Preprocessing
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments.costs import estimate
 from torchapl.paper.nets import NETWORKS
+from torchapl.paper.schedule import stretched
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class Recipe:
     # Short recipes want inputs of order 1.
     preprocessing: Preprocessing | None = "standard"
     start: Literal["authors", "he"] = "he"
-    # Factors of the learning rate to choose from, in place of the scale's.
-    rates: tuple[float, ...] | None = None
+    # Factors of the learning rate among which validation rows decide, the same for every row: the
+    # best one differs by activation, and a common one would favour some.
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,11 @@ class Scale:
 
     Attributes:
         recipes: By family of networks; without any, everything stays as published.
-        rates: Factors of a recipe's learning rate among which validation rows decide, the same for
-            every row: the best one differs by activation, and a common one would favour some.
         chooses: Whether validation rows decide what the paper's authors chose by them.
     """
 
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    rates: tuple[float, ...] = ()
     chooses: bool = True
-
-    def rates_of(self, net: str) -> tuple[float, ...]:
-        """Return the factors of the learning rate among which a network's rows choose."""
-        recipe = self.recipes.get(NETWORKS.get(net).family)
-        return self.rates if recipe is None or recipe.rates is None else recipe.rates
 
 
 _SGD = Optim(
@@ -69,23 +63,23 @@ _SGD = Optim(
 )
 # Deep and without batch norm: NIN with ReLU after its logits dies in a short run of SGD.
 _ADAM = replace(_SGD, kind="adamw", lr=2e-3, weight_decay=1e-2)
+_RATES = (1.0, 2.0, 4.0)
 
 SCALES: dict[str, Scale] = {
     "paper": Scale(),
     "lab": Scale(
         {
-            "cnn": Recipe(0.125, 2, 64, _SGD),
+            "cnn": Recipe(0.125, 2, 64, _SGD, rates=_RATES),
             # Wider and by smaller steps than the others: at a twelfth of the width, 8 channels are
             # its bottleneck, and with ReLU it hardly leaves the start on 100 classes.
-            "nin": Recipe(0.1667, 2, 32, _ADAM),
-            "maxout": Recipe(0.0625, 2, 64, _SGD),
-            "resnet": Recipe(0.25, 2, 64, _SGD),
+            "nin": Recipe(0.1667, 2, 32, _ADAM, rates=_RATES),
+            "maxout": Recipe(0.0625, 2, 64, _SGD, rates=_RATES),
+            "resnet": Recipe(0.25, 2, 64, _SGD, rates=_RATES),
             # Its own solver. Three runs to choose a rate would cost an hour for every row.
-            "fast-resnet": Recipe(0.5, 10, 256, preprocessing=None, rates=()),
+            "fast-resnet": Recipe(0.5, 10, 256, preprocessing=None),
             # By the AUC of validation rows, one seed: ReLU overfits the small set in 16 epochs.
-            "dnn": Recipe(0.4, 8, 128, _ADAM, 100_000, 1.0, "physics"),
+            "dnn": Recipe(0.4, 8, 128, _ADAM, 100_000, 1.0, "physics", rates=(*_RATES, 8.0)),
         },
-        rates=(1.0, 2.0, 4.0),
     ),
     # The authors' solver, start, dropout and preprocessing, and the shape of their schedule:
     # narrower and shorter, at most 40 minutes of one core.
@@ -126,17 +120,12 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         >>> scaled(get("cifar10-cnn-apl"), "smoke").epochs
         2
     """
-    recipes = scale_named(scale).recipes
-    if not recipes:
+    recipe, data = _recipe_of(experiment, scale), experiment.data
+    if recipe is None:
         return replace(experiment, cost=estimate(experiment))
-    family = NETWORKS.get(experiment.net).family
-    if family not in recipes:
-        raise ValueError(
-            f"{scale} scale has no recipe for networks of the family {family!r}, "
-            f"such as {experiment.net}; it has some for {', '.join(recipes)}"
-        )
-    recipe, data = recipes[family], experiment.data
-    optim = recipe.optim or shortened(experiment.optim, recipe.epochs / experiment.epochs)
+    # Of iterations: batches may have another size than the published ones.
+    share = recipe.epochs / recipe.batch_size * experiment.batch_size / experiment.epochs
+    optim = recipe.optim or stretched(experiment.optim, share)
     small = replace(
         experiment,
         data=Data(
@@ -146,8 +135,8 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             padding=data.padding,
             limit=recipe.limit,
         ),
-        optim=replace(optim, curve_steps=experiment.optim.curve_steps),
-        width=experiment.width * recipe.width,
+        optim=optim,
+        width=recipe.width,
         start=recipe.start,
         dropout=experiment.dropout * recipe.dropout,
         epochs=recipe.epochs,
@@ -158,18 +147,34 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
     return replace(small, cost=estimate(small))
 
 
-def shortened(optim: Optim, factor: float) -> Optim:
-    """Return the same schedule in a part of its iterations.
+def rates(experiment: Experiment, scale: str) -> tuple[str, ...]:
+    """Return the learning rates among which validation rows decide at a scale, as assignments.
 
     Example:
-        >>> shortened(Optim(schedule="list", factors=((60_000, 1.0), (90_000, 0.1))), 0.1).factors
-        ((6000, 1.0), (9000, 0.1))
+        >>> from torchapl.paper.experiments import get
+        >>> rates(get("cifar10-cnn-relu"), "lab")
+        ('optim.lr=0.02', 'optim.lr=0.04', 'optim.lr=0.08')
     """
-    return replace(
-        optim,
-        factors=tuple((round(until * factor), rate) for until, rate in optim.factors),
-        momentum_ramp=optim.momentum_ramp * factor,
-    )
+    recipe = _recipe_of(experiment, scale)
+    factors = () if recipe is None else recipe.rates
+    return multiplied_rates(scaled(experiment, scale), factors)
+
+
+def multiplied_rates(experiment: Experiment, factors: Iterable[float]) -> tuple[str, ...]:
+    """Return multiples of an experiment's learning rate, as assignments."""
+    return tuple(f"optim.lr={experiment.optim.lr * factor:g}" for factor in factors)
+
+
+def _recipe_of(experiment: Experiment, scale: str) -> Recipe | None:
+    """Return how a scale trains the network of an experiment; None if as published."""
+    recipes = scale_named(scale).recipes
+    family = NETWORKS.get(experiment.net).family
+    if recipes and family not in recipes:
+        raise ValueError(
+            f"{scale} scale has no recipe for networks of the family {family!r}, "
+            f"such as {experiment.net}; it has some for {', '.join(recipes)}"
+        )
+    return recipes.get(family)
 
 
 def scale_named(name: str) -> Scale:

@@ -66,14 +66,15 @@ class Net(nn.Module):
     def after_step(self) -> None:
         """Restore what must hold after every step of the optimiser (max-norm constraints)."""
 
-    def summed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def summed_loss(self, logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Return the sum of the rows' losses: cross-entropy, unless a network has another.
 
         Args:
             logits: What ``forward`` or ``predict`` returned.
             targets: Class indices, or 0 and 1 for a single logit.
+            label_smoothing: As in :func:`torchapl.paper.rivals.cross_entropy`.
         """
-        return cross_entropy(logits, targets, "sum")
+        return cross_entropy(logits, targets, "sum", label_smoothing)
 
     def extra_loss(self, targets: Tensor, progress: float) -> Tensor:
         """Return what is added to the loss of the last ``forward`` (companion losses).

@@ -11,7 +11,7 @@ from typing import Any
 from torchapl.paper.activations import Activation
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments import Cell, Row, Table, get, scaled
-from torchapl.paper.experiments.tables import AUC, ERROR
+from torchapl.paper.experiments.tables import AUC, ERROR, HELD_OUT
 from torchapl.paper.sweep.plan import Sweep
 from torchapl.paper.sweep.render import row_title
 from torchapl.runs.records import DamagedError, naming, read_json, write_json
@@ -33,6 +33,7 @@ class Comparison:
         rates: Factors of the learning rate to choose from; none to choose none.
         selection_seeds: Runs of every candidate.
         baseline: The activation that the others are compared with.
+        held_out: Whether held-out training rows measure the runs, in place of the test rows.
     """
 
     experiment: str
@@ -42,6 +43,7 @@ class Comparison:
     rates: tuple[float, ...] = RATES
     selection_seeds: int = 1
     baseline: str = "relu"
+    held_out: bool = False
 
     def __post_init__(self) -> None:
         for text in self.activations:
@@ -57,7 +59,10 @@ class Comparison:
         peers: dict[str, Cell] = {}
         for text in self.activations:
             settings = (f"activation={text}", *self.settings)
-            peers[text] = Cell(self.experiment, (ERROR, AUC), settings, peers=peers)
+            metrics = HELD_OUT if self.held_out else (ERROR, AUC)
+            peers[text] = Cell(
+                self.experiment, metrics, settings, held_out=self.held_out, peers=peers
+            )
         rows = tuple(Row(row_title(text), {data: cell}) for text, cell in peers.items())
         columns = {data: DATA_SETS.get(data).title}
         return Table(self.experiment, "activations compared", columns, rows)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from torchapl.paper.config import override, override_all
+from torchapl.paper.config import Experiment, override, override_all
 from torchapl.paper.experiments import Cell, get, scale_named, scaled
+from torchapl.paper.experiments.scales import multiplied_rates, rates
 from torchapl.paper.sweep.ensemble import averaged
 from torchapl.paper.sweep.jobs import Job, Results, job_of
 from torchapl.runs import RunResult
@@ -63,16 +64,19 @@ class Sweep:
         At scales that choose it the learning rate comes first, from the same grid for every row.
         """
         scale = scale_named(self.scale)
-        decider = cell.rate_from or cell.experiment
-        factors = scale.rates_of(get(decider).net) if self.rates is None else self.rates
         stages = []
-        if self.selection_seeds and factors:
-            own = scaled(get(decider), self.scale).optim.lr
-            rates = tuple(f"optim.lr={own * factor:g}" for factor in factors)
+        decider = cell.rate_from or cell.experiment
+        rates = self._rates(get(decider))
+        if self.selection_seeds and rates:
             stages.append(Stage(decider, rates))
         if self.selection_seeds and scale.chooses and cell.choices:
             stages.append(Stage(cell.experiment, cell.choices))
         return stages
+
+    def _rates(self, experiment: Experiment) -> tuple[str, ...]:
+        if self.rates is None:
+            return rates(experiment, self.scale)
+        return multiplied_rates(scaled(experiment, self.scale), self.rates)
 
     def choices(self, cell: Cell, results: Results) -> tuple[list[Choice], list[Job]]:
         """Return the decisions made so far and the runs that the next one waits for."""
@@ -106,7 +110,8 @@ class Sweep:
         """Return the runs that count, on all training rows, with what was chosen."""
         seeds = max(self.seeds or cell.seeds, cell.members)
         return [
-            self._job(cell.experiment, cell, _winners(made), seed, False) for seed in range(seeds)
+            self._job(cell.experiment, cell, _winners(made), seed, cell.held_out)
+            for seed in range(seeds)
         ]
 
     def next_jobs(self, cell: Cell, results: Results) -> list[Job]:

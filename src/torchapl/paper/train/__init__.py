@@ -122,9 +122,12 @@ def _begin(folder: Path, experiment: Experiment, seed: int) -> RunResult | None:
         if stored.seed != seed:
             changed["seed"] = (stored.seed, seed)
         if changed:
-            what = ", ".join(f"{key}={old} (now {new})" for key, (old, new) in changed.items())
+            what = [f"{key}={old} (now {new})" for key, (old, new) in changed.items()]
+            # Another experiment differs in everything: the first few say which it is.
+            rest = f" and {len(what) - 3} other settings" if len(what) > 4 else ""
             raise ValueError(
-                f"{folder} holds a run with {what}: choose another folder or remove this one"
+                f"{folder} holds a run with {', '.join(what[: 3 if rest else 4])}{rest}: choose "
+                "another folder or remove this one"
             )
     try:
         return read_result(folder)

@@ -11,14 +11,14 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from torchapl.paper import metrics
-from torchapl.paper.config import Experiment
+from torchapl.paper.config import Experiment, Optim
 from torchapl.paper.data import Batches, open_data
 from torchapl.paper.nets import Net
 from torchapl.paper.optim import build_optimizer, set_schedule
+from torchapl.paper.schedule import stretched
 from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
 from torchapl.paper.train.network import Compile, build_network
@@ -109,10 +109,12 @@ class Trainer:
             self.model = DistributedDataParallel(
                 self.net, device_ids=[device.index] if device.type == "cuda" else None
             )
-        self.optimizer = build_optimizer(self.net.parameter_multipliers(), experiment.optim)
         self.steps_per_epoch = len(self.bundle.train)
         self.total_steps = self.steps_per_epoch * experiment.epochs
-        _warn_of_few_steps(experiment, self.total_steps)
+        self.optim = _fitted(experiment, self.total_steps)
+        self.optimizer = build_optimizer(
+            self.net.parameter_multipliers(), self.optim, experiment.activation.steps
+        )
         self.is_binary = self.bundle.num_classes == 1
         self.has_extra_loss = type(self.net).extra_loss is not Net.extra_loss
         self.position = Position()
@@ -121,13 +123,6 @@ class Trainer:
         self.checks_each_step = self.reads_losses and self.world.size == 1
         # Of the present epoch.
         self.sums = self.new_sums()
-
-    def losses(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the sum of the rows' losses, with targets smoothed for training."""
-        if self.is_binary:
-            smooth = targets.to(outputs.dtype).lerp(outputs.new_tensor(0.5), smoothing)
-            return F.binary_cross_entropy_with_logits(outputs.flatten(), smooth, reduction="sum")
-        return F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the training outputs, in the experiment's precision."""
@@ -146,7 +141,7 @@ class Trainer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs, the sum of the rows' losses, and this sum times a factor."""
         outputs = self.forward(inputs)
-        summed = self.losses(outputs, targets, self.experiment.label_smoothing)
+        summed = self.net.summed_loss(outputs, targets, self.experiment.label_smoothing)
         return outputs, summed, summed * factor
 
     def bare_step(self, inputs: Tensor, targets: Tensor) -> None:
@@ -169,7 +164,7 @@ class Trainer:
             if not math.isfinite(checked):
                 raise DivergedError(self.diagnosis(inputs))
         self.backward(loss)
-        set_schedule(self.optimizer, self.experiment.optim, position.step, self.total_steps)
+        set_schedule(self.optimizer, self.optim, position.step, self.total_steps)
         self.optimizer.step()
         self.net.after_step()
         self.sums.add(seen, outputs, targets)
@@ -235,7 +230,7 @@ class Trainer:
             torch.manual_seed(self.seed)
             for inputs, targets in batches.epoch(0):
                 outputs = self.net.predict(inputs).float()
-                sums.add(self.losses(outputs, targets).double(), outputs, targets)
+                sums.add(self.net.summed_loss(outputs, targets).double(), outputs, targets)
                 if self.is_binary:
                     scores.append(outputs.flatten().sigmoid().cpu())
                     labels.append(targets.cpu())
@@ -277,14 +272,19 @@ class Trainer:
         self.position = Position(**cast("dict[str, float]", facts["position"]))  # type: ignore[arg-type]  # checked by the checksum
 
 
-def _warn_of_few_steps(experiment: Experiment, steps: int) -> None:
-    """Warn of a schedule that a smaller data set than the published one cuts short."""
+def _fitted(experiment: Experiment, steps: int) -> Optim:
+    """Return the optimiser's settings, the schedule shortened where there are far fewer rows.
+
+    Else the learning rate would end where the published one had hardly begun to fall.
+    """
     made_for = experiment.made_for_steps
-    if made_for is not None and steps < made_for / 2:
-        warnings.warn(
-            f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run has "
-            f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, perhaps smaller "
-            "here than the published set): the learning rate ends far from where it should; choose "
-            "epochs and optim.* by --set, or another --scale",
-            stacklevel=2,
-        )
+    if made_for is None or steps >= made_for / 2:
+        return experiment.optim
+    warnings.warn(
+        f"the schedule of {experiment.name} was made for {made_for:,} iterations, this run has "
+        f"{steps:,} ({experiment.epochs} epochs of {experiment.data.name}, perhaps smaller here "
+        f"than the published set): it is shortened to {steps / made_for:.3g} of its length. "
+        "Settings optim.* of your own, by --set, are taken as they are",
+        stacklevel=2,
+    )
+    return stretched(experiment.optim, steps / made_for)

@@ -54,9 +54,9 @@ def test_every_feature_of_an_event_worked_out_by_hand() -> None:
         "sphericity": sphericity,
         "transverse_sphericity": 2 * 1872 / (3904 + 1872),
         "visible_mass": np.sqrt(energy**2 - x**2 - y**2 - z**2),
+        "lepton_pt_ratio": 24 / 40,
         "collinear_mass": 1.5 * np.sqrt(2080),  # each lepton has 2/3 of its tau
         "total_transverse_mass": np.sqrt(mt1**2 + mt2**2 + mt12**2),
-        "missing_centrality": 32 / met,
         "pair_pt": np.sqrt(60**2 + 36**2),
     }
     found = event(jets=JETS)
@@ -90,16 +90,6 @@ def test_leptons_in_one_plane_with_the_beam_give_finite_features() -> None:
         values = event(leptons=back, missing=missing)
         assert np.isfinite(list(values.values())).all()
         assert values["collinear_mass"] == 0 or missing == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("angle", "expected"), [(0.0, 1.0), (45.0, np.sqrt(2)), (90.0, 1.0), (225.0, -np.sqrt(2))]
-)
-def test_centrality(angle: float, expected: float) -> None:
-    missing = (float(np.cos(np.radians(angle))), float(np.sin(np.radians(angle))))
-    assert event(missing=missing)["missing_centrality"] == pytest.approx(expected)
-    # The order of the leptons does not matter.
-    assert event(LEPTONS[::-1], missing=missing)["missing_centrality"] == pytest.approx(expected)
 
 
 def test_missing_momentum_away_from_everything_counts_whole() -> None:

@@ -45,9 +45,9 @@ HIGH_LEVEL = (
     "sphericity",
     "transverse_sphericity",
     "visible_mass",
+    "lepton_pt_ratio",
     "collinear_mass",
     "total_transverse_mass",
-    "missing_centrality",
     "pair_pt",
 )
 FEATURES = LOW_LEVEL + HIGH_LEVEL
@@ -85,9 +85,9 @@ def features(events: Measured) -> Array:
         "sphericity": _sphericity(events),
         "transverse_sphericity": _transverse_sphericity(events),
         "visible_mass": mass(pair + events.jets.sum(1)),
+        "lepton_pt_ratio": pt2 / pt1,
         "collinear_mass": _collinear_mass(first, second, missing),
         "total_transverse_mass": _total_transverse_mass(first, second, missing),
-        "missing_centrality": _centrality(first, second, missing),
         "pair_pt": pt(pair[:, :2] + missing),
     }
     return np.stack([columns[name] for name in FEATURES], axis=1)
@@ -111,16 +111,6 @@ def _collinear_mass(first: Array, second: Array, missing: Array) -> Array:
     low, high = _FRACTIONS
     valid = (fraction1 > low) & (fraction1 <= high) & (fraction2 > low) & (fraction2 <= high)
     return np.where(valid, full_mass, 0.0)
-
-
-def _centrality(first: Array, second: Array, missing: Array) -> Array:
-    """Where the missing momentum points: sqrt 2 midway between the leptons, 1 along one of them."""
-    angle = phi(missing)
-    area = np.sin(phi(second) - phi(first))
-    sign = np.where(area < 0, -1.0, 1.0)
-    a = np.sin(angle - phi(first)) * sign
-    b = np.sin(phi(second) - angle) * sign
-    return np.asarray((a + b) / np.maximum(np.hypot(a, b), 1e-12))
 
 
 def _relative_missing(events: Measured) -> Array:

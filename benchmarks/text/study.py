@@ -1,0 +1,212 @@
+"""Rows of a table: a rate for each, chosen on validation text, then seeds whose test text counts.
+
+A run is a line of a JSON-lines file, and a run that is there is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from torchapl.paper.sweep.statistics import paired_difference
+from torchapl.runs import RunResult
+from torchapl.runs.folder import environment, result_from_dict
+
+# Rates are chosen on a seed that is none of those of the table.
+TUNING_SEED = 0
+TUNING, FINAL = "tuning", "final"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training came to: numbers on validation text, or on test text if those were asked."""
+
+    metrics: Mapping[str, float]
+    n_parameters: int
+
+
+# Trains one row: its name, rate, seed, and whether the test text is looked at in the end.
+Train = Callable[[str, float, int, bool], Outcome]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Which runs there are to make.
+
+    Args:
+        name: Of the experiment; rows follow it in the file.
+        rows: Titles by name.
+        middle: The rate with which the search of every row starts.
+        metrics: What is small for a good run, without ``valid_`` or ``test_``; the first chooses.
+        settings: What all runs share; kept with each of them.
+        controls: Rows that take the rate of another one.
+    """
+
+    name: str
+    rows: Mapping[str, str]
+    middle: float
+    metrics: Sequence[str]
+    settings: Sequence[str]
+    controls: Mapping[str, str]
+
+    def tune(self, row: str, path: Path, train: Train) -> float:
+        """Return the best rate of a ladder with steps of two, climbed until both sides are worse.
+
+        Every row, rival or not, is searched by this rule.
+        """
+        if row in self.controls:
+            return self.tune(self.controls[row], path, train)
+        losses: dict[float, float] = {}
+
+        def loss(rate: float) -> float:
+            if rate not in losses:
+                losses[rate] = self._valid_loss(
+                    self._run(row, rate, TUNING_SEED, path, train, TUNING)
+                )
+            return losses[rate]
+
+        best = self.middle
+        for factor in (2.0, 0.5):
+            while loss(best * factor) < loss(best):
+                best *= factor
+        return best
+
+    def measure(self, row: str, seed: int, path: Path, train: Train) -> None:
+        """Train a row with its rate and a seed of the table, and look at the test text."""
+        self._run(row, self.tune(row, path, train), seed, path, train, FINAL)
+
+    def table(self, path: Path, baseline: str) -> str:
+        """Return the table as Markdown."""
+        runs: dict[str, dict[int, RunResult]] = {row: {} for row in self.rows}
+        for run in stored(path):
+            if run.scale == FINAL:
+                runs[run.experiment.removeprefix(f"{self.name}-")][run.seed] = run
+        heads = [cell for metric in self.metrics for cell in (f"test {metric}", f"to {baseline}")]
+        lines = [
+            f"| activation | parameters | rate | n | {' | '.join(heads)} |",
+            "| --- " * (4 + len(heads)) + "|",
+        ]
+        for row, title in self.rows.items():
+            if not runs[row]:
+                continue
+            example = next(iter(runs[row].values()))
+            cells = [title, f"{example.n_parameters:,}", f"{_rate(example):g}", str(len(runs[row]))]
+            for metric in self.metrics:
+                values, others = (
+                    {
+                        seed: run.metrics[f"test_{metric}"]
+                        for seed, run in runs[name].items()
+                        if run.status == "finished"
+                    }
+                    for name in (row, baseline)
+                )
+                cells += [_mean(values), _gap(values, others) if row != baseline else ""]
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+    def tuning_table(self, path: Path) -> str:
+        """Return the validation losses of all rates and rows as Markdown."""
+        runs = [run for run in stored(path) if run.scale == TUNING]
+        rates = sorted({_rate(run) for run in runs})
+        lines = [
+            f"| validation {self.metrics[0]} at rate | "
+            + " | ".join(f"{r:g}" for r in rates)
+            + " |",
+            "| --- |" + " --- |" * len(rates),
+        ]
+        for row, title in self.rows.items():
+            losses = {
+                _rate(run): self._valid_loss(run)
+                for run in runs
+                if run.experiment == f"{self.name}-{row}"
+            }
+            if losses:
+                cells = [f"{losses[rate]:.4f}" if rate in losses else "" for rate in rates]
+                lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def _valid_loss(self, run: RunResult) -> float:
+        return run.metrics.get(f"valid_{self.metrics[0]}", math.inf)
+
+    def _run(
+        self, row: str, rate: float, seed: int, path: Path, train: Train, scale: str
+    ) -> RunResult:
+        experiment, overrides = f"{self.name}-{row}", (*self.settings, f"rate={rate:g}")
+        for run in stored(path):
+            if (run.experiment, run.overrides, run.seed) == (experiment, overrides, seed):
+                return run
+        start = time.process_time()
+        outcome = train(row, rate, seed, scale == FINAL)
+        # Not RunResult's numbers: JSON has no infinity.
+        finite = {name: value for name, value in outcome.metrics.items() if math.isfinite(value)}
+        run = RunResult(
+            experiment,
+            scale,
+            seed,
+            "finished" if len(finite) == len(outcome.metrics) else "failed",
+            finite,
+            overrides,
+            outcome.n_parameters,
+            round(time.process_time() - start, 1),
+            environment=environment(torch.device("cpu")),
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # One write: two processes may share the file.
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(run.to_dict()) + "\n")
+        print(f"{scale} {experiment} rate {rate:g} seed {seed}: {dict(finite)}", flush=True)
+        return run
+
+
+def stored(path: Path) -> list[RunResult]:
+    """Return the runs in a file; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [result_from_dict(json.loads(line)) for line in lines]
+
+
+def _mean(values: Mapping[int, float]) -> str:
+    numbers = list(values.values())
+    spread = f" ({statistics.stdev(numbers):.4f})" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.4f}{spread}" if numbers else ""
+
+
+def _gap(values: Mapping[int, float], baseline: Mapping[int, float]) -> str:
+    difference = paired_difference(values, baseline, None)
+    return f"{difference.mean:+.4f} +- {difference.half_width:.4f}" if difference else ""
+
+
+def _rate(run: RunResult) -> float:
+    return float(run.overrides[-1].removeprefix("rate="))
+
+
+def command(study: Study, train: Train, default: Path, description: str) -> None:
+    """Read the command line: ``run`` makes what is missing, ``table`` prints what is there."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("action", choices=("run", "table"))
+    parser.add_argument("--results", type=Path, default=default)
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(study.rows))
+    parser.add_argument("--seeds", type=int, default=5, help="of the table; 1 to this number")
+    parser.add_argument("--baseline", choices=list(study.rows), default=next(iter(study.rows)))
+    options = parser.parse_args()
+    if options.action == "table":
+        print(study.table(options.results, options.baseline), end="\n\n")
+        print(study.tuning_table(options.results))
+        return
+    if unknown := set(options.rows) - set(study.rows):
+        parser.error(f"no rows {sorted(unknown)}: there are {', '.join(study.rows)}")
+    for row in options.rows:
+        study.tune(row, options.results, train)
+    # All rows with one seed, then the next: whenever it is stopped, rows can be compared.
+    for seed in range(1, options.seeds + 1):
+        for row in options.rows:
+            study.measure(row, seed, options.results, train)
