@@ -213,7 +213,7 @@ def test_a_network_trains_and_is_tested_by_its_own_loss() -> None:
 
 def test_images_are_cropped_with_the_padding_of_their_experiment() -> None:
     batches = []
-    for padding in (0, 4, 12):
+    for padding in (1, 4, 12):
         data = replace(IMAGES.data, augment=True, padding=padding)
         trainer = Trainer(replace(IMAGES, data=data), 0, device=torch.device("cpu"))
         batches.append(next(iter(trainer.bundle.train.epoch(0)))[0])
