@@ -6,6 +6,8 @@
 The images are drawn here: rings and crosses under noise.
 """
 
+import shutil
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -64,6 +66,8 @@ def train(learned: bool, seed: int) -> float:
     return error
 
 
+# Run again, the script starts anew: log_run overwrites nothing.
+shutil.rmtree("runs/cnn", ignore_errors=True)
 for learned in (False, True):
     errors = [train(learned, seed) for seed in (0, 1)]
     print("APL " if learned else "ReLU", "test errors:", *(f"{error:.1f} %" for error in errors))
