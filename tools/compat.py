@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--pair", nargs="+", default=PAIRS, metavar="PYTHON=TORCH")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "compat")
     options = parser.parse_args()
-    (wheel,) = (ROOT / "dist").glob("*.whl")
+    (wheel,) = (ROOT / "dist").glob(f"*_{platform.machine()}.whl")
     rows = [test(*pair.split("="), wheel, options.work.resolve()) for pair in options.pair]
     print("| Python | torch | kernels | core tests | APL over ReLU | PReLU over ReLU |")
     print("|---|---|---|---|---|---|")
