@@ -52,7 +52,9 @@ def train(learned: bool, seed: int) -> float:
     optimizer = torch.optim.AdamW(groups, lr=3e-3, weight_decay=0.01)
     name = "CNN with APL" if learned else "CNN with ReLU"
     folder = f"runs/cnn/{name}/{seed}"
-    with torchapl.log_run(folder, model, name=name, seed=seed, batch=images[:100]) as run:
+    about = {"name": name, "seed": seed, "data": "rings and crosses"}
+    # With a batch, the log also tells what the units see of it.
+    with torchapl.log_run(folder, model, **about, batch=images[:100]) as run:
         for _ in range(8):
             for rows in torch.randperm(len(images)).split(50):
                 optimizer.zero_grad()

@@ -134,6 +134,32 @@ def test_mathematics_search_and_the_way_to_the_unit(address: str) -> None:
     assert all(url.startswith((address, "data:")) for url in requests), requests
 
 
+@pytest.mark.slow
+@pytest.mark.browser
+def test_copied_code_has_no_prompts_and_wide_tables_scroll(address: str) -> None:
+    with chromium() as browser:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+        page = context.new_page()
+        page.goto(f"{address}/start/")
+        # One with outputs and a traceback; the button is there when the pointer is.
+        code = page.locator(".highlight", has_text="APL(128)(")
+        code.hover()
+        code.locator("button").click()
+        page.locator(".md-dialog--active").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert [line.partition("(")[0] for line in copied.splitlines() if line] == [
+            "block = nn.Sequential",
+            "block",
+            "APL",
+        ]
+        page.goto(f"{address}/performance/")
+        widths = "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).overflowX]"
+        wide = page.locator(".md-typeset__scrollwrap").evaluate_all(f"all => all.map({widths})")
+        assert [True, "auto"] in wide
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,16 @@ def _threads() -> object:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+def test_stderr_has_no_noise_of_the_profiler() -> None:
+    command = [sys.executable, "-m", "torchapl.cli", "bench", "op", "--mode", "inference", *TINY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == [
+        "values and gradients checked for 2 settings",
+        "[1/2]",
+        "[2/2]",
+    ]
 
 
 def test_prints_ratios_and_writes_csv_and_plot(

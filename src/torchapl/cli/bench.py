@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         given = getattr(args, name)
         if min(given if isinstance(given, list) else [given]) < least:
             raise ValueError(f"--{name} must be at least {least}")
-    # The profiler that counts memory announces itself on stderr otherwise.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    # The profiler that counts memory announces itself on stderr otherwise; 6 is above all levels.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     from torchapl.bench.timing import reuse_memory
 
     if not args.default_allocator and not reuse_memory():

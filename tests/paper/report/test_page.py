@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from torch import nn
 
 from browser import chromium
+from torchapl import APL, log_run
 from torchapl.paper.experiments import TABLES
 from torchapl.paper.report.html import write_report
 from torchapl.paper.report.serve import make_server
@@ -122,6 +125,7 @@ def test_scripts_share_no_names(page: Page, tmp_path: Path) -> None:
 
 def test_learning_controls(page: Page) -> None:
     lines = "#learning-chart .scatterlayer .trace"
+    assert page.is_visible("#data")
     page.select_option("#data", "atlas-higgs-embedded")
     page.select_option("#metric", "test_auc")
     # One line for each setting: both seeds agree, so there are no bands.
@@ -293,6 +297,22 @@ def test_phone_and_dark(browser: Browser, report: Path) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert wrong == []
     assert report.stat().st_size < 5_000_000
+
+
+def test_a_loop_of_ones_own(browser: Browser, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 4), APL(4))
+    with log_run(tmp_path / "mine", model, batch=torch.randn(50, 2)) as run:
+        for epoch in range(3):
+            run.epoch(train_loss=1.0 / (epoch + 1))
+    write_report(tmp_path, tmp_path / "report.html")
+    page, wrong = opened(browser, (tmp_path / "report.html").as_uri())
+    assert page.inner_text("#metric") == "Training loss"
+    # Nobody named the data.
+    assert not page.is_visible("#data")
+    choose(page, "unit", index=3)
+    assert "unit 3" in text(page, "curve-title")
+    assert wrong == []
+    page.close()
 
 
 def test_the_served_page_follows_a_run(browser: Browser, runs: Path, tmp_path: Path) -> None:

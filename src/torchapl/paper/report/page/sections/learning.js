@@ -36,7 +36,9 @@ export default class Learning {
   draw() {
     const { learning } = this.page.data;
     const sets = [...new Set(learning.map(({ data }) => data))];
-    const set = this.choose("data", sets, (name) => name);
+    const set = this.choose("data", sets, (name) => name || "not named");
+    // A loop of one's own need not name its data.
+    byId("data").parentElement.hidden = sets.length === 1 && sets[0] === "";
     const lines = learning.filter(({ data }) => data === set);
     const metrics = [...new Set(lines.flatMap((line) => Object.keys(line.metrics)))];
     const metric = this.choose("metric", metrics, nameOf);
