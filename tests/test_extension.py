@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,51 @@ def test_a_gpu_without_triton_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.warns(UserWarning, match="on cuda, .* triton is not installed"):
         extension.explain_once(OnGPU())  # type: ignore[arg-type]
+
+
+# Touches what it was asked to compile or to link, if that belongs to what it knows.
+COMPILER = """#!/bin/sh
+case "$*" in *{known}*) ;; *) exit 1 ;; esac
+while [ "$1" != -o ]; do shift; done
+touch "$2"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("known", "tag", "libraries"),
+    [
+        ("", "cp310-abi3-linux", {"_C.abi3.so", "_autograd.abi3.so"}),
+        ("_autograd", "py3-none-any", set()),
+        ("nothing at all", "py3-none-any", set()),
+    ],
+    ids=["all", "only the node", "nothing"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="the names are those of Linux")
+def test_a_wheel_is_named_by_what_compiled(
+    tmp_path: Path, known: str, tag: str, libraries: set[str]
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "src", project / "src", ignore=shutil.ignore_patterns("*.so", "paper"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    # The node's object file is named by its source.
+    node = project / "src" / "torchapl" / "ops" / "csrc" / "autograd.cpp"
+    node.rename(node.with_name("_autograd.cpp"))
+    setup = project / "setup.py"
+    setup.write_text(setup.read_text().replace('"autograd.cpp"', '"_autograd.cpp"'))
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER.format(known=known))
+    compiler.chmod(0o755)
+    variables = dict.fromkeys(("CC", "CXX", "LDSHARED", "LDCXXSHARED"), str(compiler))
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
+        cwd=project,
+        env=os.environ | variables,
+        capture_output=True,
+        check=True,
+    )
+    (wheel,) = (project / "dist").iterdir()
+    assert f"-{tag}" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {Path(name).name for name in names if name.endswith(".so")} == libraries

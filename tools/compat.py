@@ -36,22 +36,6 @@ CORE = (
     "test_torch_internals.py",
     "surgery",
 )
-# One forward and backward of ten elements over ReLU's: the call's own cost. The best of many, taken
-# in turn, so that a busy machine delays all alike.
-OVERHEAD = """
-import time, torch, torchapl
-torch.set_num_threads(1)
-x, g = torch.randn(1, 10, requires_grad=True), torch.ones(1, 10)
-modules = (torch.nn.ReLU(), torchapl.APL(10), torch.nn.PReLU(10))
-best = [float("inf")] * 3
-for _ in range(1000):
-    for i, module in enumerate(modules):
-        start = time.perf_counter()
-        for _ in range(10):
-            torch.autograd.backward(module(x), g)
-        best[i] = min(best[i], time.perf_counter() - start)
-print(f"{best[1] / best[0]:.2f}", f"{best[2] / best[0]:.2f}")
-"""
 
 
 def main() -> None:
@@ -62,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     (wheel,) = (ROOT / "dist").glob(f"*_{platform.machine()}.whl")
     rows = [test(*pair.split("="), wheel, options.work.resolve()) for pair in options.pair]
-    print("| Python | torch | kernels | core tests | APL over ReLU | PReLU over ReLU |")
+    print("| Python | torch | kernels | core tests | PReLU over ReLU | APL over ReLU |")
     print("|---|---|---|---|---|---|")
     for row in rows:
         print(f"| {' | '.join(row)} |")
@@ -98,8 +82,8 @@ def test(python: str, torch: str, wheel: Path, work: Path) -> list[str]:
     outside = ["--ignore", "tests/surgery/test_transformers.py"]
     report = run(own, "-m", "pytest", *options, *core, *outside, cwd=folder, check=False)
     outcome = re.findall(r"\d+ (?:passed|failed|errors?)", report.splitlines()[-1])
-    overhead = run(own, "-c", OVERHEAD, cwd=folder)
-    return [python, torch, kernels.strip(), ", ".join(outcome) or report[-300:], *overhead.split()]
+    _, ratios = run(own, ROOT / "tools" / "overhead.py", cwd=folder).rsplit(": ", 1)
+    return [python, torch, kernels.strip(), ", ".join(outcome) or report[-300:], *ratios.split()]
 
 
 def find(version: str) -> Path | None:

@@ -76,8 +76,8 @@ def explain_once(input: Tensor) -> None:
     if device == "cpu" and _no_kernels is not None:
         remedy = (
             f"{_no_kernels}. With torch, setuptools 77 or later and a C++ compiler in place, 'pip "
-            "install --no-build-isolation --no-binary torchapl --no-cache-dir --no-deps "
-            "--force-reinstall torchapl' builds them"
+            "install --no-build-isolation --no-deps --force-reinstall .' in the folder of "
+            "torchapl's sources builds them"
         )
     elif device == "cuda":
         remedy = "triton is not installed, 'pip install triton' brings the kernels"
