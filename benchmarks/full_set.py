@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=80_000_000)
     parser.add_argument("--steps", type=int, default=12_000, help="of 100 rows; a multiple of 200")
     parser.add_argument("--folder", type=Path, help="where to put the table")
-    parser.add_argument("--part", choices=tuple(PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=tuple(PARTS), help="alone, after those it needs")
     args = parser.parse_args()
     if args.part is not None:
         # A smaller table than the paper's shortens the schedule, and says so each time.
