@@ -152,7 +152,7 @@ class GPT(nn.Module):
     def __init__(self, row: str) -> None:
         super().__init__()
         self.bytes = nn.Embedding(VOCABULARY, WIDTH)
-        # Sees a byte and the three before it. Attention alone, in its first 400 steps, learns little
+        # Sees a byte and the three before it. In its first 400 steps attention alone learns little
         # more than which byte follows which (3.3 bits), and for that no activation matters.
         self.neighbours = nn.Conv1d(WIDTH, WIDTH, 4)
         self.positions = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
