@@ -59,7 +59,8 @@ def test_a_line_that_is_no_verse_is_named(verses):
 def test_all_rows_have_equally_many_parameters(gpt):
     tokens = torch.randint(128, (1, gpt.CONTEXT))
     counts = {
-        row: sum(p.numel() for p in gpt.build(row, tokens).parameters()) for row in gpt.STUDY.rows
+        row: sum(p.numel() for p in gpt.build(row, tokens).parameters())
+        for row in gpt.STUDY.rows | gpt.STUDY.trials
     }
     assert max(counts.values()) < 1.01 * min(counts.values())
     # Never the rivals fewer.
@@ -112,6 +113,7 @@ def small(study):
     return study.Study(
         "toy",
         rows={"old": "Old", "new": "New", "follower": "Follower"},
+        trials={},
         middle=0.25,
         metrics=["loss"],
         settings=("batch=1",),

@@ -45,6 +45,7 @@ STUDY = Study(
         "swapped10": "the same, curves at 10 times the rate",
         "swapped30": "the same, curves at 30 times the rate",
     },
+    trials={},
     middle=2e-4,
     metrics=["loss", "error"],
     settings=(f"batch={BATCH}", f"length={LENGTH}"),

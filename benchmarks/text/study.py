@@ -65,6 +65,7 @@ class Study:
     Args:
         name: Of the experiment; rows follow it in the file.
         rows: Titles by name.
+        trials: More of them, for which only validation text is looked at, by one run.
         middle: The rate with which the search of every row starts.
         metrics: What is small for a good run, without ``valid_`` or ``test_``; the first chooses.
         settings: What all runs share; kept with each of them.
@@ -73,7 +74,8 @@ class Study:
     """
 
     name: str
-    rows: Mapping[str, str]
+    rows: dict[str, str]
+    trials: dict[str, str]
     middle: float
     metrics: Sequence[str]
     settings: Sequence[str]
@@ -105,6 +107,11 @@ class Study:
             while loss(best * factor) < loss(best):
                 best *= factor
         return best
+
+    def attempt(self, row: str, path: Path, train: Train) -> None:
+        """Train a row with the rate of the one that it follows, for the validation text."""
+        rate = self.tune(row, path, train)
+        self._run(row, rate, TUNING_SEED, path, train, TUNING)
 
     def measure(self, row: str, seed: int, path: Path, train: Train) -> None:
         """Train a row with its rate and a seed of the table, and look at the test text."""
@@ -149,7 +156,7 @@ class Study:
             + " |",
             "| --- |" + " --- |" * len(rates),
         ]
-        for row, title in self.rows.items():
+        for row, title in (self.rows | self.trials).items():
             losses = {
                 _rate(run): self._valid_loss(run)
                 for run in runs
@@ -224,7 +231,8 @@ def command(study: Study, train: Train, default: Path, description: str) -> None
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("action", choices=("run", "table"))
     parser.add_argument("--results", type=Path, default=default)
-    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(study.rows))
+    every = [*study.rows, *study.trials]
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=every)
     parser.add_argument("--seeds", type=int, default=5, help="of the table; 1 to this number")
     parser.add_argument("--baseline", choices=list(study.rows), default=next(iter(study.rows)))
     parser.add_argument("--steps", type=int, default=study.steps)
@@ -234,11 +242,14 @@ def command(study: Study, train: Train, default: Path, description: str) -> None
         print(study.table(options.results, options.baseline), end="\n\n")
         print(study.tuning_table(options.results))
         return
-    if unknown := set(options.rows) - set(study.rows):
-        parser.error(f"no rows {sorted(unknown)}: there are {', '.join(study.rows)}")
+    if unknown := set(options.rows) - set(every):
+        parser.error(f"no rows {sorted(unknown)}: there are {', '.join(every)}")
     for row in options.rows:
-        study.tune(row, options.results, train)
+        if row in study.trials:
+            study.attempt(row, options.results, train)
+        else:
+            study.tune(row, options.results, train)
     # All rows with one seed, then the next: whenever it is stopped, rows can be compared.
     for seed in range(1, options.seeds + 1):
-        for row in options.rows:
+        for row in filter(study.rows.get, options.rows):
             study.measure(row, seed, options.results, train)
