@@ -44,6 +44,7 @@ demo: $(STAMP)  ## Install what is missing, then train ReLU, SiLU and APL networ
 
 docs: $(STAMP)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is in site/. To look at it: $(BIN)/python -m http.server -d site 8000, then open http://127.0.0.1:8000"
 
 wheel:  ## Build the source distribution and the wheel for every torch and Python into dist/, and check them
 	$(PYTHON) tools/wheel.py

@@ -11,6 +11,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("src/torchapl/ops/csrc")
+KERNELS = "torchapl.ops._C"
+NODE = "torchapl.ops._autograd"
 # The oldest versions that one binary of the kernels serves: torch 2.10, Python 3.10.
 OLDEST_TORCH = "0x020a000000000000"
 OLDEST_PYTHON = "0x030a0000"
@@ -35,7 +37,7 @@ def extensions() -> list[Extension]:
         # No path of this machine in messages of torch's headers.
         maps = [f"-ffile-prefix-map={path}=torch" for path in include_paths()]
         return Extension(
-            f"torchapl.ops.{name}",
+            name,
             [str(source) for source in sources],
             depends=[str(path) for path in SOURCES.iterdir()],
             include_dirs=include_paths(),
@@ -51,7 +53,7 @@ def extensions() -> list[Extension]:
         )
 
     kernels = extension(
-        "_C",
+        KERNELS,
         sorted(path for path in SOURCES.glob("*.cpp") if path != node),
         "c++17",
         ["torch_cpu"],
@@ -64,7 +66,7 @@ def extensions() -> list[Extension]:
     libraries = ["c10", "torch_cpu"]
     return [
         kernels,
-        extension("_autograd", [node], "c++20", libraries, TORCHAPL_BUILT_FOR=f'"{version}"'),
+        extension(NODE, [node], "c++20", libraries, TORCHAPL_BUILT_FOR=f'"{version}"'),
     ]
 
 
@@ -73,11 +75,12 @@ class BuildExtensions(build_ext):
 
     def run(self) -> None:
         super().run()
-        self.extensions[:] = [
-            extension
-            for extension in self.extensions
-            if Path(self.get_ext_fullpath(extension.name)).exists()
-        ]
+        files = {e.name: Path(self.get_ext_fullpath(e.name)) for e in self.extensions}
+        if not all(file.exists() for name, file in files.items() if name == KERNELS):
+            # The node alone serves nothing, and its wheel would be named like one with kernels.
+            for file in files.values():
+                file.unlink(missing_ok=True)
+        self.extensions[:] = [e for e in self.extensions if files[e.name].exists()]
 
 
 class Wheel(bdist_wheel):

@@ -35,7 +35,9 @@ def main() -> None:
     show("Other packages", rows, PEERS)
     show("Default allocator", read_csv(options.csv, allocator="default"), FAST[:2])
     if options.plot is not None:
-        plot([row for row in rows if row.candidate not in PEERS], options.plot)
+        # Those that a page has room for; the tables have the others.
+        drawn = (row for row in rows if row.setting.threads == 1 and row.candidate in FAST)
+        plot(list(drawn), options.plot)
 
 
 def show(title: str, rows: list[Measurement], candidates: tuple[str, ...]) -> None:

@@ -4,14 +4,17 @@ python benchmarks/simulation.py --events 20000
 
 Makes events of each class twice: as `torchapl data simulate` does, and with all collisions finished
 and Pythia's own lowest scale of radiation. Prints CPU time per accepted event of both, taken in
-turns, and for each feature the p-value of a Kolmogorov-Smirnov test that both samples are of one
-distribution.
+turns, and what it goes to, and for each feature the p-value of a Kolmogorov-Smirnov test that both
+samples are of one distribution.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.stats import ks_2samp
@@ -22,6 +25,37 @@ from torchapl.paper.data.simulate.features import FEATURES
 from torchapl.paper.data.simulate.generator import Generator, Process
 
 PLAIN = tuple(line for line in generator._COMMON if not line.startswith("TimeShower"))
+
+
+# The steps of a simulation, where each is a function, and which other one it is called by.
+STEPS = (
+    ("collisions and showers", Generator, "pairs", None),
+    ("jets", Generator, "surroundings", None),
+    ("hadrons", Generator, "_hadronize", "jets"),
+    ("leptons in the detector", shard, "measure_leptons", None),
+    ("response of the detector", shard, "measure", None),
+    ("features", shard, "features", None),
+)
+spent: Counter[str] = Counter()
+
+
+def watch() -> None:
+    """Let the steps count their CPU time."""
+    for title, place, name, whole in STEPS:
+        setattr(place, name, counting(getattr(place, name), title, whole))
+
+
+def counting(step: Callable[..., Any], title: str, whole: str | None) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        begin = time.process_time()
+        result = step(*args)
+        seconds = time.process_time() - begin
+        spent[title] += seconds
+        if whole is not None:
+            spent[whole] -= seconds
+        return result
+
+    return run
 
 
 class Maker:
@@ -44,11 +78,14 @@ class Maker:
             generator._COMMON = ours
         self.rows: list[np.ndarray] = []
         self.seconds = 0.0
+        self.spent: Counter[str] = Counter()
 
     def more(self) -> int:
+        spent.clear()
         begin = time.process_time()
         self.rows.append(shard._accepted_rows(self.generator, self.rng))
         self.seconds += time.process_time() - begin
+        self.spent += spent
         return sum(map(len, self.rows))
 
 
@@ -59,6 +96,7 @@ def main() -> None:
     parser.add_argument("--only", choices=shard.PROCESSES, help="one class")
     parser.add_argument("--multiple-interactions", action="store_true")
     args = parser.parse_args()
+    watch()
     worst = []
     for process in [args.only] if args.only else shard.PROCESSES:
         quick, plain = (
@@ -75,6 +113,8 @@ def main() -> None:
             f"times; {args.events:,} events each way",
             flush=True,
         )
+        for title, seconds in quick.spent.most_common():
+            print(f"  {1e3 * seconds / sum(map(len, quick.rows)):6.2f} ms {title}")
         for place, name in enumerate(FEATURES):
             result = ks_2samp(ours[:, place], theirs[:, place], method="asymp")
             worst.append(result.pvalue)

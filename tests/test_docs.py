@@ -51,6 +51,20 @@ def test_docstrings(name: str) -> None:
     assert results.failed == 0
 
 
+def test_the_front_page_runs() -> None:
+    # Without prompts, to be copied.
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = page.split("```python\n")[1:]
+    assert blocks
+    for block in blocks:
+        exec(compile(block.split("```")[0], "README.md", "exec"), {})
+
+
+def test_the_front_page_has_narrow_tables() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert max(line.count("|") - 1 for line in lines if line.startswith("|")) <= 4
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages(page: Path) -> None:
     results = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)

@@ -2,13 +2,15 @@
 
     python tools/wheel.py && python tools/compat.py --pair 3.10=2.10.0 3.11=2.13.0 3.13=2.15.0
 
-Each pair gets an environment below build/compat; those with CUDA take about 6 GB. Prints a table.
+Each pair gets an environment below build/compat. Those with CUDA have about 6 GB, most of which uv
+links from its cache. Prints a table.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,8 +18,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# Of the environment in which tools/wheel.py built.
+UV = ROOT / "build" / "wheel" / "venv" / "bin" / "uv"
 # The oldest torch that the kernels serve, the one that is developed with, the newest known.
-PAIRS = ("3.10=2.10.0", "3.11=2.13.0", "3.13=2.15.0")
+PAIRS = ("3.10=2.10.0", "3.11=2.13.0", "3.12=2.15.0", "3.13=2.15.0")
 # All that needs torch, numpy and pytest alone.
 CORE = (
     "test_autograd.py",
@@ -32,22 +36,21 @@ CORE = (
     "test_torch_internals.py",
     "surgery",
 )
-# One forward and backward of ten elements over ReLU's, the best of many: the call's own cost.
+# One forward and backward of ten elements over ReLU's: the call's own cost. The best of many, taken
+# in turn, so that a busy machine delays all alike.
 OVERHEAD = """
 import time, torch, torchapl
 torch.set_num_threads(1)
 x, g = torch.randn(1, 10, requires_grad=True), torch.ones(1, 10)
-def best(function):
-    times = []
-    for _ in range(500):
+modules = (torch.nn.ReLU(), torchapl.APL(10), torch.nn.PReLU(10))
+best = [float("inf")] * 3
+for _ in range(1000):
+    for i, module in enumerate(modules):
         start = time.perf_counter()
-        for _ in range(20):
-            torch.autograd.backward(function(x), g)
-        times.append(time.perf_counter() - start)
-    return min(times)
-unit = torchapl.APL(10)
-best(unit)
-print(f"{best(unit) / best(torch.nn.ReLU()):.2f}")
+        for _ in range(10):
+            torch.autograd.backward(module(x), g)
+        best[i] = min(best[i], time.perf_counter() - start)
+print(f"{best[1] / best[0]:.2f}", f"{best[2] / best[0]:.2f}")
 """
 
 
@@ -57,9 +60,10 @@ def main() -> None:
     parser.add_argument("--pair", nargs="+", default=PAIRS, metavar="PYTHON=TORCH")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "compat")
     options = parser.parse_args()
-    (wheel,) = (ROOT / "dist").glob("*.whl")
+    (wheel,) = (ROOT / "dist").glob(f"*_{platform.machine()}.whl")
     rows = [test(*pair.split("="), wheel, options.work.resolve()) for pair in options.pair]
-    print("| Python | torch | kernels | core tests | (1, 10) over ReLU |\n|---|---|---|---|---|")
+    print("| Python | torch | kernels | core tests | APL over ReLU | PReLU over ReLU |")
+    print("|---|---|---|---|---|---|")
     for row in rows:
         print(f"| {' | '.join(row)} |")
     if any("passed" not in row[3] or "failed" in row[3] for row in rows):
@@ -67,20 +71,20 @@ def main() -> None:
 
 
 def test(python: str, torch: str, wheel: Path, work: Path) -> list[str]:
-    """Return Python, torch, kernels, what became of the tests, and the overhead of a call."""
+    """Return Python, torch, kernels, what became of the tests, and what small calls cost."""
     interpreter = find(python)
     if interpreter is None:
-        return [python, torch, "", "no such interpreter here", ""]
+        return [python, torch, "", "no such interpreter here", "", ""]
     environment = work / f"python{python}-torch{torch}"
     own = environment / "bin" / "python"
     if not own.exists():
-        run(interpreter, "-m", "venv", environment)
-        requirements = (f"torch=={torch}", "numpy", "pytest", "pytest-timeout", "hypothesis")
-        run(own, "-m", "pip", "install", "--quiet", *requirements)
-    run(own, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel)
+        run(UV, "venv", "--quiet", "--python", interpreter, environment)
+    install = (UV, "pip", "install", "--quiet", "--python", own)
+    run(*install, f"torch=={torch}", "numpy", "pytest", "pytest-timeout", "hypothesis")
+    run(*install, "--no-deps", "--reinstall", wheel)
 
     # Away from the sources, so that the wheel is tested.
-    folder = work / "tests"
+    folder = environment / "tests"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "tests", folder / "tests")
     shutil.copytree(ROOT / "src" / "torchapl", folder / "src" / "torchapl")
@@ -95,17 +99,22 @@ def test(python: str, torch: str, wheel: Path, work: Path) -> list[str]:
     report = run(own, "-m", "pytest", *options, *core, *outside, cwd=folder, check=False)
     outcome = re.findall(r"\d+ (?:passed|failed|errors?)", report.splitlines()[-1])
     overhead = run(own, "-c", OVERHEAD, cwd=folder)
-    return [python, torch, kernels.strip(), ", ".join(outcome) or report[-300:], overhead.strip()]
+    return [python, torch, kernels.strip(), ", ".join(outcome) or report[-300:], *overhead.split()]
 
 
 def find(version: str) -> Path | None:
     """Return an interpreter of this version, on the path or among pyenv's."""
     name = f"python{version}"
-    found = shutil.which(name)
-    if found is not None:
-        return Path(found)
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return next(iter(sorted(root.glob(f"versions/{version}.*/bin/{name}"))), None)
+    found = shutil.which(name)
+    candidates = [*sorted(root.glob(f"versions/{version}.*/bin/{name}")), *filter(None, [found])]
+    # What is on the path may be pyenv's stand-in for a version that is not selected.
+    return next((Path(path) for path in candidates if works(path)), None)
+
+
+def works(interpreter: str | Path) -> bool:
+    """Tell whether an interpreter starts."""
+    return subprocess.run([interpreter, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def run(*command: str | Path, cwd: Path = ROOT, check: bool = True) -> str:

@@ -1,16 +1,21 @@
 """Build the source distribution and the wheel for every torch and Python, and check both.
 
-    python tools/wheel.py
+    python tools/wheel.py                      # for this machine
+    python tools/wheel.py --machine aarch64    # by Debian's g++-aarch64-linux-gnu
 
 Everything happens in an environment of its own below build/. The build needs torch's headers, but
-the result does not care which torch. Two builds of one commit give the same bytes.
+the result does not care which torch. Two builds of one commit by one compiler give the same bytes.
+Beside them lies a bill of materials (CycloneDX): what is bundled and what they were built with.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +23,16 @@ import tarfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 # The data for a demonstration without downloads and the charts of the report are most of it.
 LARGEST_WHEEL = 4_500_000
 # torch's own library comes from the torch that is installed.
 FOREIGN = "libtorch_cpu.so"
+# Any torch for the other machine has the library to link with; this one comes without CUDA.
+OTHER_TORCH = "torch==2.10.0"
+CHARTS = "src/torchapl/paper/report/page/plotly-cartesian.min.js"
 
 
 def main() -> None:
@@ -31,19 +40,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheel")
+    parser.add_argument("--machine", default=platform.machine())
     options = parser.parse_args()
     out, work = options.out.resolve(), options.work.resolve()
     python = environment(work / "venv")
-    for folder in (out, work / "sdist", work / "raw"):
+    for folder in (work / "sdist", work / "raw"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob(f"*_{options.machine}.whl"):
+        old.unlink()
 
     sdist = make_sdist(python, work / "sdist", out)
-    wheel = make_wheel(python, sdist, work / "raw", out)
+    compiler = {} if options.machine == platform.machine() else cross(python, options.machine, work)
+    wheel = make_wheel(python, sdist, work / "raw", out, compiler)
     check_sdist(sdist)
     check_wheel(wheel, [str(ROOT), str(work), str(Path.home())])
     audit(python.parent, wheel, work / "audited")
-    for path in (sdist, wheel):
+    bill = make_bill(python, sdist)
+    for path in (sdist, wheel, bill):
         print(f"{path.name}  {path.stat().st_size / 1e6:.2f} MB")
 
 
@@ -81,12 +96,33 @@ def make_sdist(python: Path, work: Path, out: Path) -> Path:
     return target
 
 
-def make_wheel(python: Path, sdist: Path, work: Path, out: Path) -> Path:
+def cross(python: Path, machine: str, work: Path) -> dict[str, str]:
+    """Return the variables by which setuptools compiles for another machine."""
+    prefix = f"{machine}-linux-gnu"
+    if shutil.which(f"{prefix}-g++") is None:
+        sys.exit(f"there is no {prefix}-g++; in Debian it is in the package g++-{prefix}")
+    other = work / f"torch-{machine}"
+    options = ["--python-platform", f"{machine}-manylinux_2_28", "--no-deps", "--target", other]
+    run([python.with_name("uv"), "pip", "install", "--python", python, *options, OTHER_TORCH])
+    return {
+        "CC": f"{prefix}-gcc",
+        "CXX": f"{prefix}-g++",
+        "LDSHARED": f"{prefix}-gcc -shared",
+        "LDCXXSHARED": f"{prefix}-g++ -shared",
+        # What that library needs in turn is not at hand.
+        "LDFLAGS": f"-L{other / 'torch' / 'lib'} -Wl,--allow-shlib-undefined",
+        "LD_LIBRARY_PATH": f"/usr/{prefix}/lib",
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
+    }
+
+
+def make_wheel(python: Path, sdist: Path, work: Path, out: Path, compiler: dict[str, str]) -> Path:
     """Build the wheel from the source distribution; name it by the oldest Linux that it runs on."""
     options = ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir"]
     run(
         [python, "-m", "pip", "wheel", "--quiet", *options, work, sdist],
         TORCHAPL_FOR_EVERY_TORCH="1",
+        **compiler,
     )
     (raw,) = work.glob("*.whl")
     if "-abi3-" not in raw.name:
@@ -96,8 +132,10 @@ def make_wheel(python: Path, sdist: Path, work: Path, out: Path) -> Path:
     run(
         [python, "-m", "auditwheel", "repair", "--exclude", FOREIGN, "--wheel-dir", out, raw],
         PATH=path,
+        **compiler,
     )
-    (wheel,) = out.glob("*.whl")
+    stem = raw.name.rpartition("-")[0]
+    (wheel,) = out.glob(f"{stem}-*_{raw.stem.partition('-linux_')[2]}.whl")
     return wheel
 
 
@@ -133,6 +171,32 @@ def audit(tools: Path, wheel: Path, folder: Path) -> None:
         library = file.extract("torchapl/ops/_C.abi3.so", folder)
     run([tools / "torch-abi-audit", "--check", "both", library])
     run([tools / "abi3audit", "--strict", "--summary", wheel])
+
+
+def make_bill(python: Path, sdist: Path) -> Path:
+    """Write the bill of materials of a release beside its source distribution."""
+    bill = sdist.with_name(sdist.name.removesuffix(".tar.gz") + ".cdx.json")
+    options = ["--pyproject", ROOT / "pyproject.toml", "--mc-type", "library"]
+    options += ["--output-reproducible", "--output-file", bill]
+    run([python.with_name("cyclonedx-py"), "environment", *options, python])
+    content: dict[str, Any] = json.loads(bill.read_text())
+    # What the tool cannot see: our own version, and what the package bundles.
+    content["metadata"]["component"]["version"] = sdist.name.split("-")[1].removesuffix(".tar.gz")
+    charts = re.search(r"plotly.js .* v(\S+)", (ROOT / CHARTS).read_text()[:500])
+    if charts is None:
+        sys.exit(f"{CHARTS} does not name its version")
+    content["components"].append(
+        {
+            "bom-ref": "bundled-plotly.js",
+            "type": "library",
+            "name": "plotly.js",
+            "version": charts[1],
+            "licenses": [{"license": {"id": "MIT"}}],
+            "purl": f"pkg:npm/plotly.js@{charts[1]}",
+        }
+    )
+    bill.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    return bill
 
 
 def complain(about: str, found: set[str]) -> None:

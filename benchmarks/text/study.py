@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,8 +33,29 @@ class Outcome:
     n_parameters: int
 
 
-# Trains one row: its name, rate, seed, and whether the test text is looked at in the end.
-Train = Callable[[str, float, int, bool], Outcome]
+@dataclass(frozen=True)
+class Run:
+    """What to train."""
+
+    row: str
+    rate: float
+    seed: int
+    steps: int
+    # Whether the test text is looked at in the end; if not, the validation text.
+    is_final: bool
+
+
+Train = Callable[[Run], Outcome]
+
+
+def schedule(step: int, steps: int) -> float:
+    """Return the share of the rate: a linear rise over a tenth, then a linear fall to 0.
+
+    >>> [schedule(step, 20) for step in (0, 1, 11, 19)]
+    [0.5, 1.0, 0.5, 0.05555555555555555]
+    """
+    rise = max(1, steps // 10)
+    return min((step + 1) / rise, (steps - step) / (steps - rise))
 
 
 @dataclass(frozen=True)
@@ -47,7 +68,8 @@ class Study:
         middle: The rate with which the search of every row starts.
         metrics: What is small for a good run, without ``valid_`` or ``test_``; the first chooses.
         settings: What all runs share; kept with each of them.
-        controls: Rows that take the rate of another one.
+        steps: Of training.
+        followers: Rows that take the rate of another one.
     """
 
     name: str
@@ -55,15 +77,20 @@ class Study:
     middle: float
     metrics: Sequence[str]
     settings: Sequence[str]
-    controls: Mapping[str, str]
+    steps: int
+    followers: Mapping[str, str]
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        return (f"steps={self.steps}", *self.settings)
 
     def tune(self, row: str, path: Path, train: Train) -> float:
         """Return the best rate of a ladder with steps of two, climbed until both sides are worse.
 
-        Every row, rival or not, is searched by this rule.
+        Every row is searched by this rule, but those that follow another one.
         """
-        if row in self.controls:
-            return self.tune(self.controls[row], path, train)
+        if row in self.followers:
+            return self.tune(self.followers[row], path, train)
         losses: dict[float, float] = {}
 
         def loss(rate: float) -> float:
@@ -86,7 +113,7 @@ class Study:
     def table(self, path: Path, baseline: str) -> str:
         """Return the table as Markdown."""
         runs: dict[str, dict[int, RunResult]] = {row: {} for row in self.rows}
-        for run in stored(path):
+        for run in self._stored(path):
             if run.scale == FINAL:
                 runs[run.experiment.removeprefix(f"{self.name}-")][run.seed] = run
         heads = [cell for metric in self.metrics for cell in (f"test {metric}", f"to {baseline}")]
@@ -114,7 +141,7 @@ class Study:
 
     def tuning_table(self, path: Path) -> str:
         """Return the validation losses of all rates and rows as Markdown."""
-        runs = [run for run in stored(path) if run.scale == TUNING]
+        runs = [run for run in self._stored(path) if run.scale == TUNING]
         rates = sorted({_rate(run) for run in runs})
         lines = [
             f"| validation {self.metrics[0]} at rate | "
@@ -136,15 +163,18 @@ class Study:
     def _valid_loss(self, run: RunResult) -> float:
         return run.metrics.get(f"valid_{self.metrics[0]}", math.inf)
 
+    def _stored(self, path: Path) -> list[RunResult]:
+        return [run for run in stored(path) if run.overrides[:-1] == self._shared]
+
     def _run(
         self, row: str, rate: float, seed: int, path: Path, train: Train, scale: str
     ) -> RunResult:
-        experiment, overrides = f"{self.name}-{row}", (*self.settings, f"rate={rate:g}")
-        for run in stored(path):
-            if (run.experiment, run.overrides, run.seed) == (experiment, overrides, seed):
+        experiment = f"{self.name}-{row}"
+        for run in self._stored(path):
+            if (run.experiment, _rate(run), run.seed) == (experiment, rate, seed):
                 return run
         start = time.process_time()
-        outcome = train(row, rate, seed, scale == FINAL)
+        outcome = train(Run(row, rate, seed, self.steps, scale == FINAL))
         # Not RunResult's numbers: JSON has no infinity.
         finite = {name: value for name, value in outcome.metrics.items() if math.isfinite(value)}
         run = RunResult(
@@ -153,7 +183,7 @@ class Study:
             seed,
             "finished" if len(finite) == len(outcome.metrics) else "failed",
             finite,
-            overrides,
+            (*self._shared, f"rate={rate:g}"),
             outcome.n_parameters,
             round(time.process_time() - start, 1),
             environment=environment(torch.device("cpu")),
@@ -197,7 +227,9 @@ def command(study: Study, train: Train, default: Path, description: str) -> None
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(study.rows))
     parser.add_argument("--seeds", type=int, default=5, help="of the table; 1 to this number")
     parser.add_argument("--baseline", choices=list(study.rows), default=next(iter(study.rows)))
+    parser.add_argument("--steps", type=int, default=study.steps)
     options = parser.parse_args()
+    study = replace(study, steps=options.steps)
     if options.action == "table":
         print(study.table(options.results, options.baseline), end="\n\n")
         print(study.tuning_table(options.results))

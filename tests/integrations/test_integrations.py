@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from torchapl import APL, describe, swap_activations
 from torchapl.integrations.curves import Pictures, curve_statistics
+from torchapl.integrations.training_log import TrainingLog
+from torchapl.paper.report.payload import build_payload
 
 
 def plain() -> nn.Sequential:
@@ -54,7 +56,34 @@ def test_a_shared_layer_is_counted_and_drawn_once(tmp_path: Path) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.glob("*.png"))
+
+
+def epochs_in(log: Path) -> int:
+    return len((log / "metrics.jsonl").read_text().splitlines())
+
+
+def test_every_training_has_a_log_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
+    def train(epochs: int, *, done: int = 0, finished: bool = True) -> None:
+        log = TrainingLog(tmp_path, network(), name="mine", seed=1, epochs_done=done)
+        for _ in range(epochs):
+            log.epoch({"loss": torch.tensor(0.5), "epoch": 3, "curves/1/left_slope_mean": 1.0})
+        log.close(finished=finished)
+
+    train(1)
+    train(3, finished=False)
+    assert not (tmp_path / "log-2" / "result.json").exists()
+    # From a checkpoint of its second epoch.
+    train(2, done=2)
+    assert [epochs_in(tmp_path / log) for log in ("log", "log-2")] == [1, 4]
+    assert (tmp_path / "log-2" / "result.json").exists()
+    # There is no unfinished one that has seen five.
+    train(1, done=5)
+    assert epochs_in(tmp_path / "log-3") == 1
+    running = TrainingLog(tmp_path, network(), name="mine", seed=1)
+    train(1)
+    running.close(finished=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"log", *(f"log-{n}" for n in range(2, 6))}
 
 
 def scalars_and_images(folder: Path) -> tuple[set[str], set[str]]:
@@ -93,7 +122,9 @@ def regression(lightning: Any, *bases: type, swapped: bool = True) -> Any:
             self.net = network() if swapped else plain()
 
         def training_step(self, batch: list[Tensor]) -> Tensor:
-            return self.net(batch[0]).square().mean()
+            loss = self.net(batch[0]).square().mean()
+            self.log("loss", loss)
+            return loss  # type: ignore[no-any-return]
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -128,6 +159,11 @@ def test_lightning_out_of_the_box(tmp_path: Path) -> None:
     assert "curves/net.1/left_slope_mean" in trainer.callback_metrics
     steps = (0, 2, 4, 6, 8, 10)
     assert names_in(tmp_path / "curves") == [f"curves_{step:08d}.png" for step in steps]
+    payload: Any = build_payload(tmp_path / "curves")
+    assert [(run["name"], run["status"]) for run in payload["runs"]] == [("Regression", "finished")]
+    assert [point[0] for point in payload["learning"][0]["metrics"]["loss"]] == [1, 2, 3, 4, 5]
+    assert payload["curves"][0]["moments"][0] == "start"
+    assert [layer["name"] for layer in payload["curves"][0]["layers"]] == ["net.1", "net.3"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -187,7 +223,9 @@ def test_a_model_without_units_is_no_error(tmp_path: Path) -> None:
     trainer = lightning_trainer(lightning, tmp_path, max_epochs=1, callbacks=[CurveCallback()])
     with pytest.warns(UserWarning, match="no APL units: there are no curves to log"):
         trainer.fit(regression(lightning, swapped=False)(), loader())
-    assert not (tmp_path / "curves").exists()
+    assert names_in(tmp_path / "curves") == []
+    # It is a baseline in the report.
+    assert epochs_in(tmp_path / "curves" / "log") == 1
 
 
 def test_an_activation_layer_for_timm() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from integrations.test_integrations import names_in, scalars_and_images
 from torchapl import APL, describe, restore_activations, swap_activations
+from torchapl.paper.report.payload import build_payload
 
 transformers = pytest.importorskip("transformers")
 # It is noisy about models this small, and the tests of this package make warnings errors.
@@ -188,3 +189,8 @@ def test_callback_out_of_the_box(tmp_path: Path, first: bool) -> None:
     # At the start, after 8 steps, and at the ends of the epochs of 4.
     steps = (0, 4, 8, 10)
     assert names_in(tmp_path / "curves") == [f"curves_{step:08d}.png" for step in steps]
+    payload: Any = build_payload(tmp_path / "curves")
+    (report,) = payload["runs"]
+    assert (report["name"], report["seed"], report["status"]) == ("GPT2LMHeadModel", 42, "finished")
+    assert [point[0] for point in payload["learning"][0]["metrics"]["train_loss"]] == [1, 2, 3]
+    assert len(payload["curves"][0]["layers"]) == 2

@@ -314,6 +314,31 @@ def test_every_cell_is_compared_with_relu_on_the_same_data() -> None:
         assert baseline.data.augment == own.data.augment
 
 
+def test_the_modern_table_has_one_rate_for_all_rows_and_a_wider_control() -> None:
+    cells = {cell.experiment: cell for cell in TABLES["modern"].cells}
+    sweep = Sweep("lab", seeds=2)
+    for name, cell in cells.items():
+        assert sweep.stages(cell) == []
+        settings = sweep.next_jobs(cell, {})[0].settings()
+        assert settings.data.augment
+        assert settings.width == (0.53125 if name.endswith("relu-wide") else 0.5)
+        assert ("segments" in str(settings.activation)) == name.endswith("apl-silu")
+
+
+def test_the_modern_table_is_run_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("relu", "silu", "apl-silu")
+    only = [text for name in names for text in ("--only", f"cifar10-aug-fast-{name}")]
+    command = ["reproduce", "modern", "--scale", "smoke", "--seeds", "1", "--runs", str(tmp_path)]
+    assert main([*command, *only, "--markdown"]) == 0
+    printed = capsys.readouterr().out
+    for title in ("ReLU", "SiLU", "APL per channel, the library's default"):
+        assert f"| Fast ResNet + {title} | CIFAR-10 augmented | 1 |" in printed
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
+    assert "Fast ResNet + SiLU" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_equal_settings_are_one_run() -> None:
     sweep = Sweep("lab", 1)
     rows = {row.title: row.cells for row in TABLES["table1"].rows}

@@ -100,8 +100,8 @@ def _measurement(row: dict[str, str]) -> Measurement:
     )
 
 
-# Panels side by side.
-_PANELS = 5
+# Panels side by side: their text has to be read where a page is 700 pixels wide.
+_PANELS = 3
 # The candidates that are drawn; those without hinges are level lines.
 _COLOURS = {
     "apl": "tab:blue",
@@ -122,23 +122,23 @@ def plot(rows: Sequence[Measurement], path: Path) -> None:
             chosen.setdefault(row.setting, []).append(row)
     columns = min(_PANELS, max(1, len(chosen)))
     lines = max(1, -(-len(chosen) // columns))
-    figure = Figure(figsize=(2.8 * columns, 2.3 * lines), layout="constrained")
+    figure = Figure(figsize=(2.7 * columns, 2.1 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flatten()[len(chosen) :]:
         axes.set_visible(False)
     ordered = sorted(chosen, key=lambda setting: setting.threads)
     for axes, setting in zip(panels.flatten(), ordered, strict=False):
         _panel(axes, chosen[setting])
-        axes.set_title(f"{setting.shape} per {setting.units}, {setting.threads} thr.", fontsize=7)
-    figure.supylabel("time over ReLU's, forward and backward", fontsize=8)
-    figure.supxlabel("hinges S", fontsize=8)
+        axes.set_title(f"{setting.shape} per {setting.units}, {setting.threads} thr.", fontsize=9)
+    figure.supylabel("time over ReLU's, forward and backward", fontsize=9)
+    figure.supxlabel("hinges S", fontsize=9)
     # The parts of a long run may have measured the slow candidates in some settings only.
     handles = {
         label: handle
         for axes in panels.flatten()
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=5, fontsize=8)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=5, fontsize=9)
     figure.savefig(path, dpi=160)
 
 
@@ -153,4 +153,4 @@ def _panel(axes: Axes, rows: Sequence[Measurement]) -> None:
             axes.plot(*zip(*points, strict=True), marker="o", ms=3, color=colour, label=name)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.tick_params(labelsize=7)
+    axes.tick_params(labelsize=9)

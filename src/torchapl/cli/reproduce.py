@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "tables",
         nargs="+",
         metavar="TABLE",
-        help="table1, table2, table3, ablation, activations or all",
+        help="table1, table2, table3, ablation, activations, modern or all",
     )
     parser.add_argument("--scale", default="paper", help=SCALES_HELP)
     parser.add_argument(
@@ -199,4 +199,5 @@ def print_tables(
                 print(f"\n{table.name}: {table.title}, {metric.title} ({sweep.scale} scale)\n")
                 print(show(table, chosen, args.baseline))
         if not any(summary.n or summary.failed for summary in summaries[table.name]):
-            print(f"\n{table.name}: no runs yet")
+            # No result: a file of tables stays as it is when there is one more to fill.
+            print(f"{table.name}: no runs yet", file=sys.stderr)

@@ -75,15 +75,19 @@ def is_milestone(step: int) -> bool:
     return step == 0 or (step >= 8 and step.bit_count() == 1)
 
 
+def has_sharded_curves(model: nn.Module) -> bool:
+    """Tell, with a warning, whether a process would have to wait for others to read the curves."""
+    units = (inner_unit(unit) for _, unit in named_units(model))
+    if not any(hasattr(unit.slope, "device_mesh") for unit in units):
+        return False
+    warnings.warn("curves that FSDP has sharded are not logged", stacklevel=3)
+    return True
+
+
 def has_curves(model: nn.Module) -> bool:
     """Tell whether there are curves to log; warn if not."""
-    units = [inner_unit(unit) for _, unit in named_units(model)]
-    if not units:
+    if not any(True for _ in named_units(model)):
         warnings.warn("the model has no APL units: there are no curves to log", stacklevel=3)
-        return False
-    if any(hasattr(unit.slope, "device_mesh") for unit in units):
-        # A process would wait for the others to send their parts.
-        warnings.warn("curves that FSDP has sharded are not logged", stacklevel=3)
         return False
     if find_spec("matplotlib") is None:
         warnings.warn("there is no matplotlib to draw the curves with", stacklevel=3)

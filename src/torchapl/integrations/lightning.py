@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from torchapl.integrations.curves import Pictures, curve_statistics, has_curves, is_milestone
+from torchapl.integrations.curves import (
+    Pictures,
+    curve_statistics,
+    has_curves,
+    has_sharded_curves,
+    is_milestone,
+)
+from torchapl.integrations.training_log import TrainingLog
 from torchapl.surgery import describe, rebuild_swapped, restore_activations
 
 
@@ -15,30 +23,48 @@ class CurveCallback(Callback):  # type: ignore[misc]  # lightning may be absent 
     """Logs the statistics of all curves during training and saves pictures of them.
 
     Pictures are drawn at the start, after 8 steps, at every doubling of their number and at the end
-    of every epoch; a TensorBoard logger gets them, too.
+    of every epoch; a TensorBoard logger gets them, too. The folder ``log`` beside the pictures has
+    the numbers and curves of each epoch, for ``torchapl report``; a model without units is logged
+    as a baseline.
 
     Args:
         every_n_steps: How often statistics are logged, whatever the trainer's own rhythm.
         folder: Where pictures are saved; by default ``curves`` in the folder of the trainer's log.
+        name: Of the run in the report, the same for all seeds; by default that of the module's
+            class. The seed is that of ``seed_everything``.
 
     Example:
         >>> from torchapl.integrations.lightning import CurveCallback
         >>> callbacks = [CurveCallback()]  # for Trainer(callbacks=callbacks)
     """
 
-    def __init__(self, every_n_steps: int = 50, folder: str | Path | None = None) -> None:
+    def __init__(
+        self, every_n_steps: int = 50, folder: str | Path | None = None, name: str | None = None
+    ) -> None:
         super().__init__()
         self.every_n_steps = every_n_steps
         self.folder = folder
+        self.name = name
         self._pictures: Pictures | None = None
+        self._log: TrainingLog | None = None
         self._logged = -1
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._pictures = None
-        if not has_curves(pl_module):
-            return
+        self._pictures = self._log = None
         # All processes ask: the first one sends the others its answer.
         folder = self.folder or Path(trainer.log_dir or trainer.default_root_dir) / "curves"
+        if has_sharded_curves(pl_module):
+            return
+        if trainer.is_global_zero:
+            self._log = TrainingLog(
+                Path(folder),
+                pl_module,
+                name=self.name or type(pl_module).__name__,
+                seed=int(os.environ.get("PL_GLOBAL_SEED", "0")),
+                epochs_done=trainer.current_epoch,
+            )
+        if not has_curves(pl_module):
+            return
         experiments = (getattr(logger, "experiment", None) for logger in trainer.loggers)
         writers = [experiment for experiment in experiments if hasattr(experiment, "add_figure")]
         self._pictures = Pictures(Path(folder), writers)
@@ -62,6 +88,18 @@ class CurveCallback(Callback):  # type: ignore[misc]  # lightning may be absent 
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._draw(trainer, pl_module)
+        if self._log is not None:
+            self._log.epoch(trainer.callback_metrics)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._log is not None:
+            self._log.close(finished=True)
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        if self._log is not None:
+            self._log.close(finished=False)
 
     def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._pictures is not None and trainer.is_global_zero:

@@ -19,7 +19,14 @@ from transformers import (
 )
 from transformers.activations import ACT2FN
 
-from torchapl.integrations.curves import Pictures, curve_statistics, has_curves, is_milestone
+from torchapl.integrations.curves import (
+    Pictures,
+    curve_statistics,
+    has_curves,
+    has_sharded_curves,
+    is_milestone,
+)
+from torchapl.integrations.training_log import TrainingLog
 from torchapl.modules import APL
 from torchapl.surgery import SwapReport, rebuild_swapped
 
@@ -27,6 +34,9 @@ Model = TypeVar("Model")
 
 # One learned curve for each layer: what makes an activation of its name is not told a size.
 ACT2FN["apl"] = APL
+
+# What the report knows by another name.
+_NAMES = {"loss": "train_loss", "learning_rate": "lr"}
 
 
 def from_pretrained(kind: type[Model], path: str | Path, **options: Any) -> Model:
@@ -99,26 +109,48 @@ class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may 
     Pictures are drawn at the start, after 8 steps, at every doubling of their number and at the end
     of every epoch. Where the trainer reports to TensorBoard, statistics and pictures are there as
     the run ``curves``, wherever in the list of callbacks this one stands. Other reporters get the
-    statistics if they come after it.
+    statistics if they come after it. The folder ``log`` beside the pictures has the numbers and
+    curves of each epoch, for ``torchapl report``; a model without units is logged as a baseline.
 
     Args:
         folder: Where pictures are saved; by default ``curves`` in the trainer's ``output_dir``.
+        name: Of the run in the report, the same for all seeds; by default that of the model's
+            class.
 
     Example:
         >>> from torchapl.integrations.transformers import CurveCallback
         >>> callbacks = [CurveCallback()]  # for Trainer(callbacks=callbacks)
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path | None = None, name: str | None = None) -> None:
         self.folder = folder
+        self.name = name
         self._pictures: Pictures | None = None
         self._writers: list[Any] = []
+        self._log: TrainingLog | None = None
+        # Of the epoch, and whether it is over: its evaluation comes after its end.
+        self._numbers: dict[str, float] = {}
+        self._epoch_ended = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._pictures, self._writers = None, []
-        if not has_curves(kwargs["model"]) or not state.is_world_process_zero:
+        model = kwargs["model"]
+        if self._log is not None:
+            self._log.close(finished=False)
+        self._pictures, self._writers, self._log = None, [], None
+        if not state.is_world_process_zero or has_sharded_curves(model):
+            return
+        folder = Path(self.folder or Path(str(args.output_dir), "curves"))
+        self._numbers, self._epoch_ended = {}, False
+        self._log = TrainingLog(
+            folder,
+            model,
+            name=self.name or type(model).__name__,
+            seed=args.seed,
+            epochs_done=int(state.epoch or 0),
+        )
+        if not has_curves(model):
             return
         if "tensorboard" in (args.report_to or ()):
             from torch.utils.tensorboard import SummaryWriter
@@ -126,13 +158,17 @@ class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may 
             # Beside the run that the trainer writes, whose folder it tells nobody.
             runs = os.getenv("TENSORBOARD_LOGGING_DIR") or Path(str(args.output_dir), "runs")
             self._writers = [SummaryWriter(str(Path(runs, "curves")))]  # type: ignore[no-untyped-call]
-        folder = self.folder or Path(str(args.output_dir), "curves")
-        self._pictures = Pictures(Path(folder), self._writers)
-        self._pictures.draw(kwargs["model"], state.global_step)
+        self._pictures = Pictures(folder, self._writers)
+        self._pictures.draw(model, state.global_step)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        logs = kwargs.get("logs") or {}
+        # The summary of the whole training is no number of an epoch.
+        if "train_runtime" not in logs:
+            numbers = {name: value for name, value in logs.items() if _is_number(value)}
+            self._numbers |= {_NAMES.get(name, name): value for name, value in numbers.items()}
         if self._pictures is None:
             return
         statistics = curve_statistics(kwargs["model"])
@@ -151,9 +187,15 @@ class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may 
         if self._pictures is not None and is_milestone(state.global_step):
             self._pictures.draw(kwargs["model"], state.global_step)
 
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._write_epoch()
+
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._epoch_ended = True
         if self._pictures is not None:
             self._pictures.draw(kwargs["model"], state.global_step)
 
@@ -162,3 +204,16 @@ class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may 
     ) -> None:
         for writer in self._writers:
             writer.close()
+        self._write_epoch()
+        if self._log is not None:
+            self._log.close(finished=True)
+            self._log = None
+
+    def _write_epoch(self) -> None:
+        if self._log is not None and self._epoch_ended:
+            self._log.epoch(self._numbers)
+            self._numbers, self._epoch_ended = {}, False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -144,6 +144,8 @@ class Experiment:
     start: Literal["authors", "he"] = "authors"
     # Factor on every dropout rate of the network.
     dropout: float = 1.0
+    # Part of a training row's probability that is spread evenly over all classes.
+    label_smoothing: float = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
     # Epochs between two evaluations on the test set; the last epoch always has one.
     test_every: int = 1
@@ -159,7 +161,8 @@ class Experiment:
             _check_range(self, name, 1, _MOST)
         if self.depth is not None:
             _check_range(self, "depth", 1, _DEEPEST)
-        _check_range(self, "dropout", 0.0, 1.0)
+        for name in ("dropout", "label_smoothing"):
+            _check_range(self, name, 0.0, 1.0)
         if not 0 < self.width <= _WIDEST:
             raise ValueError(
                 f"width must be a factor of the published width, above 0 and at most {_WIDEST:g}, "

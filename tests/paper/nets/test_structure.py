@@ -56,6 +56,8 @@ def units(net):
         ("nin-dsn", 10, 966_986 + 10 * (192 * (1024 + 256 + 64) + 3)),
         # 0.27 million, the figure of He et al. for 20 layers, and 2,752 for the two shortcuts
         ("resnet", 10, 272_474),
+        # 9*(24*64 + 64*64 + 64*256 + 3*256*256) + 2*(2*64 + 4*256) + 10*256
+        ("fast-resnet", 10, 1_967_616 + 2_304 + 2_560),
     ],
 )
 def test_number_of_weights(name, classes, weights):
@@ -348,4 +350,5 @@ def test_every_network_of_the_tables_is_registered():
         "probout",
         "dasnet",
         "resnet",
+        "fast-resnet",
     }

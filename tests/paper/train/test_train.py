@@ -172,7 +172,17 @@ def test_a_diverged_run_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "net",
-    ["nin", "maxout", "channel-out", "probout", "dasnet", "nin-dsn", "dropout-cnn", "resnet"],
+    [
+        "nin",
+        "maxout",
+        "channel-out",
+        "probout",
+        "dasnet",
+        "nin-dsn",
+        "dropout-cnn",
+        "resnet",
+        "fast-resnet",
+    ],
 )
 def test_every_network_trains(tmp_path: Path, net: str) -> None:
     has_own_units = net in ("maxout", "channel-out", "probout", "dasnet")
@@ -203,7 +213,7 @@ def test_a_network_trains_and_is_tested_by_its_own_loss() -> None:
 
 def test_images_are_cropped_with_the_padding_of_their_experiment() -> None:
     batches = []
-    for padding in (0, 4, 12):
+    for padding in (1, 4, 12):
         data = replace(IMAGES.data, augment=True, padding=padding)
         trainer = Trainer(replace(IMAGES, data=data), 0, device=torch.device("cpu"))
         batches.append(next(iter(trainer.bundle.train.epoch(0)))[0])
@@ -233,6 +243,26 @@ def test_bfloat16_learns_and_keeps_curves_in_float32(tmp_path: Path) -> None:
     assert {tensor.dtype for tensor in curves.values()} == {torch.float32}
     train(small, 0, tmp_path / "stopped", device="cpu")
     assert_identical(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("experiment", [TOY, IMAGES], ids=["one logit", "classes"])
+def test_label_smoothing_counts_in_training_alone(experiment: Experiment) -> None:
+    trainer = Trainer(replace(experiment, label_smoothing=0.2), 0, device=torch.device("cpu"))
+    inputs, targets = next(iter(trainer.bundle.train.epoch(0)))
+    trainer.net.eval()
+    outputs, summed, _ = trainer.forward_and_loss(inputs, targets, 1.0)
+    if trainer.is_binary:
+        both = torch.cat([-outputs, outputs], dim=1).sigmoid().log()
+    else:
+        both = outputs.log_softmax(dim=1)
+    classes = both.shape[1]
+    wanted = torch.nn.functional.one_hot(targets.long(), classes) * 0.8 + 0.2 / classes
+    torch.testing.assert_close(summed, -(wanted * both).sum())
+    # What is reported of test rows does not depend on it.
+    plain = Trainer(experiment, 0, device=torch.device("cpu"))
+    assert (
+        trainer.evaluate(trainer.bundle.test).numbers == plain.evaluate(plain.bundle.test).numbers
+    )
 
 
 def test_dropout_is_a_factor() -> None:

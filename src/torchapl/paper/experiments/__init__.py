@@ -15,6 +15,7 @@ from torchapl.paper.experiments.cifar import CIFAR, COLUMNS
 from torchapl.paper.experiments.costs import START_SECONDS, estimate
 from torchapl.paper.experiments.higgs import HIGGS
 from torchapl.paper.experiments.key import Key
+from torchapl.paper.experiments.modern import MODERN
 from torchapl.paper.experiments.published import TABLE1
 from torchapl.paper.experiments.scales import SCALES, Recipe, Scale, scale_named, scaled
 from torchapl.paper.experiments.tables import TABLES, Cell, Metric, Row, Table
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 EXPERIMENTS: Catalogue[Experiment] = Catalogue("experiment", lambda experiment: experiment.name)
-for _experiment in (*CIFAR, *HIGGS):
+for _experiment in (*CIFAR, *HIGGS, *MODERN):
     EXPERIMENTS.register(replace(_experiment, cost=estimate(_experiment)))
 # Trained by the same settings as Goodfellow's: another name of the same runs.
 for _column in (Key(data, augmented, "").column for data, augmented in COLUMNS):

@@ -43,3 +43,7 @@ HIGGS = Optim(
 RESNET = Optim(
     kind="sgd", lr=0.1, schedule="cosine", warmup=0.05, weight_decay=5e-4, curve_decay=0.0
 )
+# For ten epochs with batch norm.
+FAST = Optim(
+    kind="sgd", lr=0.25, schedule="one-cycle", warmup=0.2, weight_decay=1e-3, curve_decay=0.0
+)

@@ -1,4 +1,4 @@
-"""The paper's tables: which runs fill which cell, and what each cell is compared with."""
+"""The tables, four of the paper and one of our own: which runs fill which cell, and its peers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from torchapl.paper.config import Published
 from torchapl.paper.data import DATA_SETS
-from torchapl.paper.experiments import cifar, higgs
+from torchapl.paper.experiments import cifar, higgs, modern
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import ABLATION, TABLE1, TABLE2, TABLE3
 from torchapl.paper.experiments.rows import CHOICES, DEFAULT, DEFAULT_FROZEN, LEAKY25
@@ -96,7 +96,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the paper, with rows of our own beside the published ones."""
+    """One table: the paper's, with rows of our own beside the published ones, or our own."""
 
     name: str
     title: str
@@ -278,6 +278,16 @@ def _ablation() -> Table:
     return Table("ablation", "Learned curves replaced by ReLU after training", columns, rows)
 
 
+def _modern() -> Table:
+    column = modern.key("").column
+    peers: dict[str, Cell] = {}
+    for row in modern.ROWS:
+        peers[row.name] = Cell(modern.key(row.name).name, (ERROR,), peers=peers)
+    title = NETWORKS.get(modern.NET).title
+    rows = tuple(Row(f"{title} + {row.title}", {column: peers[row.name]}) for row in modern.ROWS)
+    return Table("modern", "A modern network", {column: _COLUMNS[column]}, rows)
+
+
 def _activations() -> Table:
     """Return what the library does unless told otherwise beside fixed and simpler activations."""
     columns: dict[str, str] = {}
@@ -299,5 +309,6 @@ def _activations() -> Table:
 
 
 TABLES: dict[str, Table] = {
-    table.name: table for table in (_table1(), _table2(), _table3(), _ablation(), _activations())
+    table.name: table
+    for table in (_table1(), _table2(), _table3(), _ablation(), _activations(), _modern())
 }

@@ -16,6 +16,7 @@ from torchapl.paper.nets.cifar_cnn import CifarCNN
 from torchapl.paper.nets.dasnet import DasNet
 from torchapl.paper.nets.deep_supervision import DeeplySupervisedNIN
 from torchapl.paper.nets.dropout_cnn import DropoutCNN
+from torchapl.paper.nets.fast_resnet import FastResNet
 from torchapl.paper.nets.higgs_dnn import HiggsDNN
 from torchapl.paper.nets.maxout import MaxoutNet
 from torchapl.paper.nets.nin import NIN
@@ -30,6 +31,7 @@ __all__ = [
     "DasNet",
     "DeeplySupervisedNIN",
     "DropoutCNN",
+    "FastResNet",
     "HiggsDNN",
     "MaxoutNet",
     "Net",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import log
 
@@ -17,7 +17,7 @@ from torchapl.paper.rivals import cross_entropy
 
 
 class Net(nn.Module):
-    """A network with the five things a training loop may need beyond ``forward``.
+    """A network with the six things a training loop may need beyond ``forward``.
 
     ``forward`` returns logits of shape ``(N, num_classes)``; one class means one logit for sigmoid
     cross-entropy.
@@ -50,17 +50,26 @@ class Net(nn.Module):
             return ParameterMultiplier(parameter, 1.0, 0.0, "bias")
         return ParameterMultiplier(parameter, 1.0, 1.0, "bias" if name == "bias" else "weight")
 
+    def start_from_data_(self, batches: Iterable[Tensor]) -> None:
+        """Set before the first step what depends on the training inputs, here nothing.
+
+        Args:
+            batches: Training inputs as the loop sees them, made one by one: take no more than
+                needed.
+        """
+
     def after_step(self) -> None:
         """Restore what must hold after every step of the optimiser (max-norm constraints)."""
 
-    def summed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def summed_loss(self, logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Return the sum of the rows' losses: cross-entropy, unless a network has another.
 
         Args:
             logits: What ``forward`` or ``predict`` returned.
             targets: Class indices, or 0 and 1 for a single logit.
+            label_smoothing: As in :func:`torchapl.paper.rivals.cross_entropy`.
         """
-        return cross_entropy(logits, targets, "sum")
+        return cross_entropy(logits, targets, "sum", label_smoothing)
 
     def extra_loss(self, targets: Tensor, progress: float) -> Tensor:
         """Return what is added to the loss of the last ``forward`` (companion losses).

@@ -88,8 +88,13 @@ class DeeplySupervisedNIN(NIN):
             return entry._replace(lr=0.001 * entry.lr, lr_fall=_FALL)
         return entry
 
-    def summed_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def summed_loss(self, logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Return the sum of the rows' losses, of the kind that the companions have too."""
+        if label_smoothing:
+            raise ValueError(
+                "deep supervision has losses of its own, label_smoothing must be 0, "
+                f"got {label_smoothing}"
+            )
         return self._loss(logits, targets, "sum")
 
     def extra_loss(self, targets: Tensor, progress: float) -> Tensor:

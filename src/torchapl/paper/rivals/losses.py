@@ -11,7 +11,12 @@ from torch import Tensor
 Reduction = Literal["mean", "sum"]
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
+def cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Return the softmax cross-entropy, or sigmoid cross-entropy of a single logit.
 
     It is computed in at least float32, whatever precision a network's layers run in.
@@ -20,6 +25,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, reduction: Reduction = "mean"
         logits: Of shape ``(N, classes)``.
         targets: Class indices, or 0 and 1 for a single logit.
         reduction: Over rows.
+        label_smoothing: Part of the targets' probability that is spread evenly over all classes.
 
     Example:
         >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]))
@@ -27,9 +33,9 @@ def cross_entropy(logits: Tensor, targets: Tensor, reduction: Reduction = "mean"
     """
     logits = _wide(logits)
     if logits.shape[1] == 1:
-        signal = targets.flatten().to(logits.dtype)
+        signal = targets.flatten().to(logits.dtype).mul(1 - label_smoothing) + label_smoothing / 2
         return F.binary_cross_entropy_with_logits(logits[:, 0], signal, reduction=reduction)
-    return F.cross_entropy(logits, targets, reduction=reduction)
+    return F.cross_entropy(logits, targets, reduction=reduction, label_smoothing=label_smoothing)
 
 
 def squared_hinge(logits: Tensor, targets: Tensor, reduction: Reduction = "mean") -> Tensor:

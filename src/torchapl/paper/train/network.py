@@ -51,7 +51,7 @@ def build_network(
 
     Args:
         experiment: What to train.
-        bundle: Its data, for the shapes.
+        bundle: Its data, for the shapes, and for networks that start from it.
         device: Where.
         compile: ``"default"`` compiles the network, ``"graphs"`` captures CUDA graphs too.
     """
@@ -66,6 +66,7 @@ def build_network(
     ).to(device)
     if experiment.start == "he":
         start_by_fan_in_(net)
+    net.start_from_data_(inputs for inputs, _ in bundle.train.epoch(0))
     for module in net.modules():
         if isinstance(module, nn.Dropout):
             module.p *= experiment.dropout

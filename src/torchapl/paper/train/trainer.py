@@ -141,7 +141,7 @@ class Trainer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs, the sum of the rows' losses, and this sum times a factor."""
         outputs = self.forward(inputs)
-        summed = self.net.summed_loss(outputs, targets)
+        summed = self.net.summed_loss(outputs, targets, self.experiment.label_smoothing)
         return outputs, summed, summed * factor
 
     def bare_step(self, inputs: Tensor, targets: Tensor) -> None:
