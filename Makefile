@@ -5,18 +5,18 @@ STAMP := $(VENV)/.installed
 SCRIPTS := docs/unit src/torchapl/paper/report/page
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench docs wheel compat clean
+.PHONY: help demo test test-long check bench docs wheel wheel-aarch64 compat lock audit clean
 
 help:  ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
-# torch first and pinned: a looser request may pull gigabytes of CUDA packages. The extension is built
-# against the torch that is installed, hence no build isolation.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/torchapl/ops/csrc/*)
+# All with hashes but torch, whose build, with CUDA or without, is the machine's choice. The extension is
+# built against the torch that is installed, hence no build isolation.
+$(STAMP): pyproject.toml constraints.txt tools/develop.txt setup.py $(wildcard src/torchapl/ops/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --upgrade pip setuptools wheel
+	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement tools/develop.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 
 test: $(STAMP)  ## Install what is missing, then run the tests
@@ -49,8 +49,17 @@ docs: $(STAMP)  ## Build the documentation into site/
 wheel:  ## Build the source distribution and the wheel for every torch and Python into dist/, and check them
 	$(PYTHON) tools/wheel.py
 
+wheel-aarch64:  ## The same for ARM, by Debian's g++-aarch64-linux-gnu
+	$(PYTHON) tools/wheel.py --machine aarch64
+
 compat: wheel  ## Run the core tests with that wheel under the oldest, the usual and the newest torch
-	$(PYTHON) tools/compat.py
+	$(PYTHON) tools/compat.py $(if $(PAIRS),--pair $(PAIRS))
+
+lock:  ## Pin what is developed and built with; needs uv
+	$(PYTHON) tools/lock.py
+
+audit: wheel  ## Look for known vulnerabilities in what is developed and built with
+	build/wheel/venv/bin/pip-audit --strict --no-deps --disable-pip -r tools/develop.txt -r tools/wheel.txt
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist site demo src/*.egg-info src/torchapl/ops/*.so

@@ -136,7 +136,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
             limit=recipe.limit,
         ),
         optim=optim,
-        width=recipe.width,
+        width=experiment.width * recipe.width,
         start=recipe.start,
         dropout=experiment.dropout * recipe.dropout,
         epochs=recipe.epochs,
