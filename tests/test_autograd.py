@@ -308,7 +308,7 @@ def test_distributed(wrapper: str) -> None:
 @pytest.mark.parametrize("start", [torchapl.init.leaky_, torchapl.init.authors_])
 def test_sharded_units_start_and_are_penalised(start: object) -> None:
     with torch.device("meta"):
-        model = nn.Sequential(nn.Linear(4, 6), torchapl.APL(6, 3, init=start))  # type: ignore[arg-type]
+        model = nn.Sequential(nn.Linear(4, 6), torchapl.APL(6, 3, init=start))
     sharded(model).to_empty(device="cpu")
     for module in model:
         module.reset_parameters()

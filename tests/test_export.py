@@ -95,7 +95,7 @@ def assert_runs_equal(model: nn.Module, x: Tensor) -> None:
     torch.testing.assert_close(torch.from_numpy(actual), model(x).detach())
 
 
-def to_onnx(model: nn.Module, x: Tensor, dynamic: dict[int, object] | None = None):  # type: ignore[no-untyped-def]  # onnxruntime has no types
+def to_onnx(model: nn.Module, x: Tensor, dynamic: dict[int, object] | None = None):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     buffer = io.BytesIO()

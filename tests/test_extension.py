@@ -98,7 +98,7 @@ def test_a_gpu_without_triton_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         device = torch.device("cuda")
 
     with pytest.warns(UserWarning, match="on cuda, .* triton is not installed"):
-        extension.explain_once(OnGPU())  # type: ignore[arg-type]
+        extension.explain_once(OnGPU())
 
 
 # Touches what it was asked to compile or to link, if that belongs to what it knows.

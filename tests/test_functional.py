@@ -31,7 +31,7 @@ def test_refuses_parameters_that_are_not_floating(name: str) -> None:
 
 def test_refuses_what_is_no_tensor() -> None:
     with pytest.raises(TypeError, match="slope must be a tensor, got float"):
-        apl(torch.zeros(2, 3), 0.25, torch.zeros(1, 3))  # type: ignore[arg-type]
+        apl(torch.zeros(2, 3), 0.25, torch.zeros(1, 3))
 
 
 def test_refuses_parameters_that_disagree() -> None:
@@ -64,7 +64,7 @@ def test_refuses_an_axis_the_input_lacks(unit_dim: int) -> None:
 @pytest.mark.parametrize("unit_dim", [True, 1.0, "1"])
 def test_refuses_an_axis_that_is_no_int(unit_dim: object) -> None:
     with pytest.raises(TypeError, match="unit_dim must be an int"):
-        apl(torch.zeros(2, 3), *parameters(1, 3), unit_dim=unit_dim)  # type: ignore[arg-type]
+        apl(torch.zeros(2, 3), *parameters(1, 3), unit_dim=unit_dim)
 
 
 @pytest.mark.parametrize(

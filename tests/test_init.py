@@ -16,7 +16,7 @@ from torchapl.form import has_equal_hinges
 def started(
     start: object, hinges: int, *unit_shape: int, dtype: torch.dtype = torch.float32
 ) -> APL:
-    return APL(unit_shape, hinges, init=start, dtype=dtype)  # type: ignore[arg-type]
+    return APL(unit_shape, hinges, init=start, dtype=dtype)
 
 
 @pytest.mark.parametrize(("hinges", "bound"), [(1, 0.5), (2, 0.5), (5, 0.2), (10, 0.1)])

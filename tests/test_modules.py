@@ -23,7 +23,7 @@ from torchapl import APL, LazyAPL, apl
     ],
 )
 def test_module_is_the_function(unit_shape: object, shape: tuple[int, ...], unit_dim: int) -> None:
-    unit = APL(unit_shape, 3, unit_dim=unit_dim, init=torchapl.init.authors_)  # type: ignore[arg-type]
+    unit = APL(unit_shape, 3, unit_dim=unit_dim, init=torchapl.init.authors_)
     x = torch.randn(shape)
     assert torch.equal(unit(x), apl(x, unit.slope, unit.offset, unit_dim=unit_dim))
     assert unit.num_hinges == 3
@@ -52,7 +52,7 @@ def test_device_and_dtype() -> None:
 )
 def test_every_start_works_without_memory(start: object) -> None:
     with torch.device("meta"):
-        unit = APL(4, 3, init=start)  # type: ignore[arg-type]
+        unit = APL(4, 3, init=start)
     assert unit.offset.is_meta
     unit.to_empty(device="cpu").reset_parameters()
     assert unit(torch.zeros(2, 4)).isfinite().all()
@@ -89,7 +89,7 @@ def test_is_one_call_of_a_symbolic_trace() -> None:
 )
 def test_refuses_bad_sizes(arguments: dict[str, object], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        APL(**arguments)  # type: ignore[arg-type]
+        APL(**arguments)
 
 
 def test_reset_parameters_puts_the_start_back() -> None:
@@ -108,7 +108,7 @@ def test_reset_parameters_puts_the_start_back() -> None:
 )
 def test_copies_are_equal_and_apart(duplicate: object) -> None:
     unit = APL(3, init=functools.partial(torchapl.init.leaky_, negative_slope=0.1))
-    twin = duplicate(unit)  # type: ignore[operator]
+    twin = duplicate(unit)
     x = torch.randn(5, 3)
     assert torch.equal(twin(x), unit(x))
     assert twin.slope is not unit.slope
@@ -140,7 +140,7 @@ def test_channels_last_stays() -> None:
 
 @pytest.mark.parametrize("per", ["unit", "channel", "layer"])
 def test_lazy_takes_the_shape_of_its_first_input(per: str) -> None:
-    unit = LazyAPL(3, per, unit_dim=1)  # type: ignore[arg-type]
+    unit = LazyAPL(3, per, unit_dim=1)
     x = torch.randn(2, 4, 5)
     y = unit(x)
     assert type(unit) is APL
@@ -165,7 +165,7 @@ def test_lazy_as_a_factory_without_arguments() -> None:
             nn.Conv2d(3, 4, 3), act_layer(), nn.Flatten(), nn.Linear(16, 5), act_layer()
         )
 
-    net = block(functools.partial(LazyAPL, 2))  # type: ignore[arg-type]
+    net = block(functools.partial(LazyAPL, 2))
     net(torch.randn(2, 3, 4, 4)).sum().backward()
     assert [net[1].unit_shape, net[4].unit_shape] == [(4,), (5,)]
     assert net[1].slope.grad is not None
@@ -193,7 +193,7 @@ def test_lazy_copies(duplicate: object, initialized: bool) -> None:
     unit = LazyAPL(2)
     if initialized:
         unit(torch.randn(2, 3))
-    twin = duplicate(unit)  # type: ignore[operator]
+    twin = duplicate(unit)
     x = torch.randn(4, 3)
     assert torch.equal(twin(x), unit(x))
 
@@ -216,7 +216,7 @@ def test_lazy_state_dicts_load_both_ways() -> None:
 
 def test_lazy_refuses_bad_arguments() -> None:
     with pytest.raises(ValueError, match="per must be 'unit', 'channel' or 'layer', got 'pixel'"):
-        LazyAPL(per="pixel")  # type: ignore[arg-type]
+        LazyAPL(per="pixel")
     with pytest.raises(ValueError, match="num_hinges must be at least 1"):
         LazyAPL(0)
     with pytest.raises(
@@ -242,7 +242,7 @@ def test_autocast_keeps_low_precision_and_float32_parameters() -> None:
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_hinges_differ_after_training(start: object, dtype: torch.dtype) -> None:
-    unit = APL(64, 5, init=start, dtype=dtype)  # type: ignore[arg-type]
+    unit = APL(64, 5, init=start, dtype=dtype)
     optimizer = torch.optim.SGD(unit.parameters(), lr=0.01)
     for _ in range(20):
         x = torch.randn(256, 64, dtype=dtype)
@@ -277,7 +277,7 @@ def test_a_start_has_a_name() -> None:
     with pytest.raises(ValueError, match=r"init must be one of 'silu', 'gelu', .* got 'rleu'"):
         APL(7, init="rleu")
     with pytest.raises(TypeError, match=r"init must be one of 'silu', .* or a function .* got 3"):
-        APL(7, init=3)  # type: ignore[arg-type]
+        APL(7, init=3)
 
 
 def test_the_slope_of_the_curve_has_the_other_sign() -> None:

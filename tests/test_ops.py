@@ -109,7 +109,7 @@ def test_gradcheck(case: Case) -> None:
 def test_double_backward_is_that_of_the_plain_formula(case: Case) -> None:
     def second(function: object) -> tuple[Tensor, ...]:
         x, a, b, _ = case.make(dtype=torch.float64, requires_grad=True)
-        y = function(x, a, b, case.normal_dim)  # type: ignore[operator]
+        y = function(x, a, b, case.normal_dim)
         first = torch.autograd.grad(y.square().sum(), (x, a, b), create_graph=True)
         return torch.autograd.grad(sum(g.square().sum() for g in first), (x, a, b))
 
@@ -167,7 +167,7 @@ def test_compiled_operator_and_compiled_formula_agree() -> None:
 def assert_same_gradients(function: object, case: Case) -> None:
     def gradients(function: object) -> tuple[Tensor, ...]:
         x, a, b, unit_dim = case.make(requires_grad=True)
-        y = function(x, a, b, unit_dim=unit_dim)  # type: ignore[operator]
+        y = function(x, a, b, unit_dim=unit_dim)
         return (y.detach(), *torch.autograd.grad(y, (x, a, b), torch.ones_like(y)))
 
     for left, right in zip(gradients(function), gradients(apl), strict=True):

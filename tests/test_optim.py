@@ -31,7 +31,7 @@ def test_steps_by_slopes_keep_the_curves_together() -> None:
     curves = parameter_groups(model, curve_decay=1e-3, steps="slopes")[1]
     assert curves == {"params": list(curve_parameters(model)), "weight_decay": 1e-3}
     with pytest.raises(ValueError, match="steps must be 'segments' or 'slopes', got 'hinges'"):
-        parameter_groups(model, steps="hinges")  # type: ignore[arg-type]
+        parameter_groups(model, steps="hinges")
 
 
 def test_computed_slopes_move_as_their_parameters_do() -> None:
@@ -78,7 +78,7 @@ def test_shared_units_count_once() -> None:
 def test_every_optimiser_takes_the_groups(optimizer: type[torch.optim.Optimizer]) -> None:
     model = net()
     before = [p.detach().clone() for p in model.parameters()]
-    stepper = optimizer(parameter_groups(model, lr=0.1))  # type: ignore[call-arg]
+    stepper = optimizer(parameter_groups(model, lr=0.1))
     model(torch.randn(16, 4)).square().sum().backward()
     stepper.step()
     for old, new in zip(before, model.parameters(), strict=True):

@@ -147,7 +147,7 @@ def test_refuses_what_is_no_batch() -> None:
     with pytest.raises(TypeError, match=r"batches must be an iterable of batches.* got a Tensor"):
         observe_ranges(APL(), torch.zeros(3))
     with pytest.raises(TypeError, match=r"example_inputs must be a tensor, a tuple .* got int"):
-        call(APL(), 3)  # type: ignore[arg-type]
+        call(APL(), 3)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypedDict, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,6 @@ from torchapl.form import whole
 from torchapl.modules import APL, inner_unit
 from torchapl.segments import segment_settings
 from torchapl.watch import named_units
-
-
-class ParameterGroup(TypedDict, total=False):
-    """One group, as any optimiser of torch takes it."""
-
-    params: list[nn.Parameter]
-    lr: float
-    weight_decay: float
-    # Of slopes that move by segments, see :mod:`torchapl.segments`.
-    segment_unit: float
-    slope_decay: float
-
 
 Steps = Literal["segments", "slopes"]
 _Tensor = TypeVar("_Tensor", bound=Tensor)
@@ -37,7 +25,7 @@ def parameter_groups(
     curve_lr: float | None = None,
     curve_decay: float = 0.0,
     steps: Steps = "segments",
-) -> list[ParameterGroup]:
+) -> list[dict[str, Any]]:
     """Split the trainable parameters into weights, slopes and offsets, for any torch optimiser.
 
     Slopes move by the slopes of the segments between hinges, see :mod:`torchapl.segments`: curves
@@ -130,10 +118,10 @@ def _own_slopes(model: nn.Module) -> Iterator[nn.Parameter]:
             yield unit.slope
 
 
-def _group(parameters: Iterable[nn.Parameter], **settings: float | None) -> ParameterGroup:
+def _group(parameters: Iterable[nn.Parameter], **settings: float | None) -> dict[str, Any]:
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     given = {name: value for name, value in settings.items() if value is not None}
-    return cast("ParameterGroup", {"params": trainable, **given})
+    return {"params": trainable, **given}
 
 
 def _without(

@@ -124,7 +124,7 @@ def test_simulate_passes_its_arguments_on(
 
     def fake(path: Path, **options: object) -> None:
         asked.update(options, path=path)
-        options["advance"](10)  # type: ignore[operator]
+        options["advance"](10)
 
     monkeypatch.setattr(simulate, "simulate", fake)
     assert run("simulate", "htautau", "--events", 10, "--seed", 4, "--root", tmp_path) == 0

@@ -98,7 +98,7 @@ def test_affine_map_restores_any_function(
         ([], [1.0], 0.0, 1, lambda x: x),
     ],
 )
-def test_known_functions(knots, slopes, intercept, hinges, function) -> None:  # type: ignore[no-untyped-def]
+def test_known_functions(knots, slopes, intercept, hinges, function) -> None:
     unit = from_piecewise_linear(knots, slopes, intercept, affine=True)
     x = torch.linspace(-10, 10, 1001)
     torch.testing.assert_close(unit(x), function(x), rtol=1e-5, atol=1e-5)
@@ -147,11 +147,11 @@ def test_affine_unit_moves_and_saves_like_any_module() -> None:
         ([-1.0, 1.0], [0.0, 0.5, 1.0], {"num_hinges": 2}, "num_hinges=2 are too few.*needs 3"),
     ],
 )
-def test_bad_functions_are_named(knots, slopes, options, message) -> None:  # type: ignore[no-untyped-def]
+def test_bad_functions_are_named(knots, slopes, options, message) -> None:
     with pytest.raises(ValueError, match=message):
         from_piecewise_linear(knots, slopes, **options)
 
 
 def test_only_units_are_read() -> None:
     with pytest.raises(TypeError, match="must be an APL or AffineAPL module, got ReLU"):
-        to_piecewise_linear(torch.nn.ReLU())  # type: ignore[arg-type]
+        to_piecewise_linear(torch.nn.ReLU())

@@ -110,7 +110,7 @@ def test_maxout_is_the_same_network(name: str) -> None:
 
 @networks
 @pytest.mark.parametrize("convert", [to_relu_network, to_mlpconv])
-def test_relu_network_is_the_same_network(name: str, convert) -> None:  # type: ignore[no-untyped-def]
+def test_relu_network_is_the_same_network(name: str, convert) -> None:
     net, x = build(name)
     converted = convert(net, x)
     torch.testing.assert_close(converted(x), net(x))
@@ -132,19 +132,19 @@ def has_units(net: nn.Module) -> bool:
 
 def test_neighbours_in_a_sequential_absorb_the_units() -> None:
     net, x = build("mlp")
-    layers = [type(layer) for layer in to_relu_network(net, x)]  # type: ignore[attr-defined]
+    layers = [type(layer) for layer in to_relu_network(net, x)]
     assert layers == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     net, x = build("mlp with dropout")
-    assert isinstance(to_relu_network(net, x)[1], nn.ReLU)  # type: ignore[index]
+    assert isinstance(to_relu_network(net, x)[1], nn.ReLU)
 
 
 def test_mlpconv_ties_its_weights_as_the_paper_does() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 5), unit(4, 2))
     block = to_mlpconv(net, torch.randn(1, 3, 9, 9))
-    weight = block[0].weight.detach().unflatten(0, (4, 3))  # type: ignore[index]
+    weight = block[0].weight.detach().unflatten(0, (4, 3))
     for k, sign in enumerate((1, -1, -1)):
         assert torch.equal(weight[:, k], sign * net[0].weight)
-    combine = block[1][1].weight.detach()[..., 0, 0]  # type: ignore[index]
+    combine = block[1][1].weight.detach()[..., 0, 0]
     assert torch.equal(combine[:, 0], torch.ones(4))
     assert torch.equal(combine[:, 1:].T, net[1].slope)
 
@@ -158,7 +158,7 @@ def test_conversion_leaves_the_model_alone() -> None:
     assert net.training
     assert converted.training
     net[5].eval()
-    assert not to_relu_network(net, x)[5].training  # type: ignore[index]
+    assert not to_relu_network(net, x)[5].training
     assert not any(
         m._forward_pre_hooks for m in itertools.chain(net.modules(), converted.modules())
     )
@@ -199,7 +199,7 @@ def test_units_in_the_middle_are_refused() -> None:
 
 def test_units_that_are_not_reached_are_named() -> None:
     net = nn.ModuleDict({"used": unit(3)})
-    net.forward = lambda x: x  # type: ignore[method-assign]
+    net.forward = lambda x: x
     with pytest.raises(ValueError, match="do not reach the units of 'used'"):
         to_relu_network(net, torch.randn(2, 3))
 
@@ -316,4 +316,4 @@ def test_layers_with_hooks_are_not_absorbed() -> None:
 
 def test_only_plain_units_are_a_prelu() -> None:
     with pytest.raises(TypeError, match="must be an APL module, got AffineAPL"):
-        to_prelu(curves.AffineAPL())  # type: ignore[arg-type]
+        to_prelu(curves.AffineAPL())

@@ -37,7 +37,7 @@ HIGGS = [LayerSize("fc1", 25, 274)] + [LayerSize(f"fc{i}", 274, 274) for i in ra
         (HIGGS, 2, 275, 459_499, 1_918, 7_672),
     ],
 )
-def test_numbers_of_the_papers_networks(layers, hinges, output, weights, units, added) -> None:  # type: ignore[no-untyped-def]
+def test_numbers_of_the_papers_networks(layers, hinges, output, weights, units, added) -> None:
     total = count_parameters(layers, hinges)[-1]
     assert total.relu + output == weights
     assert total.units == units

@@ -66,7 +66,7 @@ def test_onnx_has_standard_operators_and_equal_outputs(form: str) -> None:
     elif form == "relu":
         net = curves.to_relu_network(net, x)
     elif form == "spline":
-        net[1] = curves.to_spline(net[1])  # type: ignore[operator, index]
+        net[1] = curves.to_spline(net[1])
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # The exporter's own deprecations are not ours to mend.

@@ -132,7 +132,7 @@ def test_least_squares_beats_every_grid_of_knots(plain: bool) -> None:
     [F.relu, F.leaky_relu, F.hardtanh, F.relu6, torch.abs, lambda x: 3 * x - 1, torch.zeros_like],
 )
 def test_piecewise_linear_functions_are_found_exactly(function: Function, norm: str) -> None:
-    found = fit(function, 3, (-3.3, 8.1), norm=norm)  # type: ignore[arg-type]
+    found = fit(function, 3, (-3.3, 8.1), norm=norm)
     assert found.max_error < 1e-9
     assert found.slope.shape == found.offset.shape == (3,)
     x = torch.linspace(-3.3, 8.1, 999)
@@ -184,7 +184,7 @@ def test_fit_is_deterministic_and_leaves_the_random_state_alone() -> None:
         (torch.sin, {"tolerance": 1e-4}, "num_hinges=2 are too few for tolerance=0.0001"),
     ],
 )
-def test_bad_arguments_are_named(function, options, message) -> None:  # type: ignore[no-untyped-def]
+def test_bad_arguments_are_named(function, options, message) -> None:
     arguments = {"num_hinges": 2, "interval": (-1.0, 3.0), **options}
     with pytest.raises(ValueError, match=message):
         fit(function, **arguments)

@@ -151,7 +151,7 @@ def test_low_precision_is_read_in_float32() -> None:
 @pytest.mark.parametrize("x", [torch.zeros(2, 2), torch.arange(3), 1.0])
 def test_sample_names_bad_points(x: object) -> None:
     with pytest.raises(ValueError, match="x must be a floating-point tensor of shape"):
-        curves.sample(APL(), x)  # type: ignore[arg-type]
+        curves.sample(APL(), x)
 
 
 def test_distance_names_bad_arguments() -> None:
@@ -162,4 +162,4 @@ def test_distance_names_bad_arguments() -> None:
     with pytest.raises(ValueError, match="interval must ascend"):
         curves.distance(APL(), APL(), interval=(1.0, 0.0))
     with pytest.raises(ValueError, match="norm must be"):
-        curves.distance(APL(), APL(), norm="l1")  # type: ignore[arg-type]
+        curves.distance(APL(), APL(), norm="l1")

@@ -13,7 +13,7 @@ deterministic = settings(derandomize=True, max_examples=60, deadline=None, datab
 
 
 def unit_of(slope: list[list[float]], offset: list[list[float]], **options: object) -> APL:
-    unit = APL(len(slope[0]), len(slope), dtype=torch.float64, **options)  # type: ignore[arg-type]
+    unit = APL(len(slope[0]), len(slope), dtype=torch.float64, **options)
     with torch.no_grad():
         unit.slope.copy_(torch.tensor(slope))
         unit.offset.copy_(torch.tensor(offset))
@@ -180,7 +180,7 @@ def test_affine_units_keep_within_the_tolerance() -> None:
 )
 def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        simplify(APL(2), **arguments)  # type: ignore[arg-type]
+        simplify(APL(2), **arguments)
 
 
 def test_units_that_are_not_finite_are_named() -> None:

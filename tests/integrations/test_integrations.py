@@ -116,7 +116,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 def regression(lightning: Any, *bases: type, swapped: bool = True) -> Any:
-    class Regression(*bases, lightning.LightningModule):  # type: ignore[misc,name-defined]
+    class Regression(*bases, lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.net = network() if swapped else plain()

@@ -45,7 +45,7 @@ def swapped() -> Any:
 
 def logits(model: nn.Module) -> Tensor:
     with torch.no_grad():
-        return model(IDS).logits  # type: ignore[no-any-return]
+        return model(IDS).logits
 
 
 @pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "AutoModelForCausalLM"])
@@ -88,7 +88,7 @@ def test_a_model_without_units_loads_as_ever(tmp_path: Path) -> None:
     assert torch.equal(logits(loaded), logits(model))
 
 
-class Own(transformers.PreTrainedModel):  # type: ignore[misc,name-defined]
+class Own(transformers.PreTrainedModel):
     config_class = transformers.GPT2Config
 
     def __init__(self, config: Any) -> None:

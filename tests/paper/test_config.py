@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
+import torchapl.paper
 from torchapl.paper.activations import Activation
 from torchapl.paper.config import (
+    Data,
     Experiment,
     Optim,
     differences,
@@ -15,6 +20,7 @@ from torchapl.paper.config import (
     to_dict,
 )
 from torchapl.paper.experiments import EXPERIMENTS
+from torchapl.paper.nets import Net
 
 MINE = Experiment("mine", net="nin")
 
@@ -152,3 +158,22 @@ def test_differences_of_two_activations_and_of_published_ones() -> None:
 def test_impossible_settings_are_refused_with_what_would_fit(assignment: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         override(Experiment("mine", net="nin"), assignment)
+
+
+def test_training_reads_every_setting_and_asks_networks_all_they_can_say() -> None:
+    paper = Path(torchapl.paper.__path__[0])
+    files = [*(paper / "train").glob("*.py"), paper / "optim.py", paper / "schedule.py"]
+    read = {
+        node.attr
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    settings = {
+        field.name for kind in (Experiment, Data, Optim) for field in dataclasses.fields(kind)
+    }
+    descriptive = {"published", "provenance", "cost"}
+    assert settings - descriptive - read == set()
+    questions = {name for name, value in vars(Net).items() if callable(value) and name[0] != "_"}
+    # A network asks itself for the multipliers of one parameter.
+    assert questions - {"multiplier"} - read == set()

@@ -208,7 +208,7 @@ def test_a_broken_run_is_named_and_does_not_stop_the_others(tmp_path: Path) -> N
 def test_failed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
     for seed, status in enumerate(("finished", "failed", "finished")):
         numbers = {"test_error": 10.0 + seed} if status == "finished" else {}
-        result = RunResult("cifar10-cnn-relu", "smoke", seed, status, numbers, error="NaN")  # type: ignore[arg-type]
+        result = RunResult("cifar10-cnn-relu", "smoke", seed, status, numbers, error="NaN")
         folder = Job("cifar10-cnn-relu", "smoke", seed).folder(tmp_path)
         folder.mkdir(parents=True)
         write_result(folder, result)

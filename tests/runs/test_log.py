@@ -81,12 +81,12 @@ def test_looking_does_not_change_the_training(tmp_path: Path) -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    before = model[1].running_mean.clone()  # type: ignore[union-attr, operator]
+    before = model[1].running_mean.clone()
     with log_run(tmp_path, model, batch=torch.randn(50, 2, generator=torch.Generator())) as run:
         run.epoch()
     assert torch.equal(torch.rand(2), expected)
     assert model.training
-    assert torch.equal(model[1].running_mean, before)  # type: ignore[arg-type]
+    assert torch.equal(model[1].running_mean, before)
 
 
 def test_final_numbers_may_be_others(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_exception_leaves_the_run_unfinished_and_it_goes_on(tmp_path: Path) -
     model = network()
     interrupted(tmp_path, model, 3.0, 2.0, 1.0)
     assert read_result(tmp_path) is None
-    assert build_payload(tmp_path)["runs"][0]["status"] == "unfinished"  # type: ignore[index,call-overload]
+    assert build_payload(tmp_path)["runs"][0]["status"] == "unfinished"
     with pytest.raises(FileExistsError, match=r"has 3 epochs of a run: .* epochs_done"):
         trained(tmp_path)
     with pytest.raises(ValueError, match="epochs_done must be between 0 and 3, got 4"):
@@ -175,7 +175,7 @@ def test_lazy_units_are_recorded_once_they_are_there(tmp_path: Path) -> None:
         model(torch.ones(1, 2))
         run.epoch(train_loss=1.0)
     assert RunCurves(tmp_path).order == ["epoch_0001", "learned"]
-    assert len(build_payload(tmp_path)["curves"]) == 1  # type: ignore[arg-type]
+    assert len(build_payload(tmp_path)["curves"]) == 1
 
 
 AFFINE = {"scale": -2.0, "shift": 0.5, "skip": 0.75, "center": 1.25}

@@ -63,7 +63,7 @@ def test_other_content_is_named(tmp_path: Path, content: bytes, reason: str) -> 
 def test_a_folder_in_a_file_s_place_is_named(tmp_path: Path) -> None:
     for read in (read_json, read_lines, read_tensors):
         with pytest.raises(DamagedError, match="cannot be read: Is a directory"):
-            read(tmp_path)  # type: ignore[operator]
+            read(tmp_path)
 
 
 def lines_file(path: Path, count: int = 3) -> None:

@@ -28,7 +28,7 @@ def opened(name: str, root: Path | None = None, **options: object) -> Bundle:
         "seed": 0,
         "preprocessing": "mean-image" if "images" in name or "tiny" in name else "physics",
     }
-    return open_data(name, root, **{**settings, **options})  # type: ignore[arg-type]
+    return open_data(name, root, **{**settings, **options})
 
 
 def everything(batches: Batches | None, epoch: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

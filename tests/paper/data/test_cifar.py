@@ -35,7 +35,7 @@ def test_both_forms_hold_the_same_images(tiny: Tiny, tmp_path: Path, kind: str) 
 )
 def test_damaged_files(tiny: Tiny, tmp_path: Path, kind: str, damage: object, message: str) -> None:
     folder = tiny.unpack(kind, tmp_path)
-    damage(folder / tiny.form(kind).train[1].name)  # type: ignore[operator]
+    damage(folder / tiny.form(kind).train[1].name)
     with pytest.raises(DataError, match=message):
         cifar.load_set(tiny.images, "tiny", tmp_path)
 

@@ -31,8 +31,8 @@ def batches(
 ) -> EventBatches:
     settings = {"slicing": Slicing(batch), "block_rows": 8, "window_rows": 32, **options}
     slicing = settings.pop("slicing")
-    source = ArrayRows(numbered(start + rows + 5), settings.pop("block_rows"))  # type: ignore[arg-type]
-    return EventBatches(source, 4, start, rows, slicing, PLAIN, seed, **settings)  # type: ignore[arg-type]
+    source = ArrayRows(numbered(start + rows + 5), settings.pop("block_rows"))
+    return EventBatches(source, 4, start, rows, slicing, PLAIN, seed, **settings)
 
 
 def numbers(loader: EventBatches, epoch: int, start: int = 0) -> list[int]:
@@ -139,7 +139,7 @@ def test_batches_outlive_their_window() -> None:
 def test_leaving_an_epoch_early_leaves_no_thread() -> None:
     loader = batches(500).epoch(0)
     next(loader)
-    loader.close()  # type: ignore[attr-defined]
+    loader.close()
     assert not [thread for thread in threading.enumerate() if "read-ahead" in thread.name]
 
 

@@ -224,7 +224,7 @@ def test_malicious_members_are_refused(
     root = tmp_path / "root"
     root.mkdir()
     archive = root / "archive.tar.gz"
-    archive.write_bytes(tar_bytes({name: b"evil"}, change))  # type: ignore[arg-type]
+    archive.write_bytes(tar_bytes({name: b"evil"}, change))
     with pytest.raises(DataError, match="refused"):
         fetch.unpack(archive, tiny.form("binary"), root)
     assert not (tmp_path / "escaped.bin").exists()

@@ -15,7 +15,7 @@ IDENTITY = Affine(torch.zeros(1))
 def numbered(rows: int, *, batch: int = 4, seed: int | None = 3, **options: object) -> ImageBatches:
     images = torch.randint(0, 256, (rows, 3, 6, 5), dtype=torch.uint8)
     slicing = options.pop("slicing", Slicing(batch))
-    return ImageBatches(images, torch.arange(rows), slicing, IDENTITY, seed, **options)  # type: ignore[arg-type]
+    return ImageBatches(images, torch.arange(rows), slicing, IDENTITY, seed, **options)
 
 
 def labels_of(batches: ImageBatches, epoch: int, start: int = 0) -> list[int]:

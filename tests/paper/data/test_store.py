@@ -28,7 +28,7 @@ def block(rows: int, seed: int = 0) -> np.ndarray:
 
 
 def plan(**options: object) -> Plan:
-    return Plan(COLUMNS, **options)  # type: ignore[arg-type]
+    return Plan(COLUMNS, **options)
 
 
 def write(folder: Path, parts: list[np.ndarray], **options: object) -> EventStore:
@@ -223,7 +223,7 @@ def test_values_that_are_no_numbers(
 
 def test_what_float32_cannot_hold_is_infinite(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="column 'pt' is inf in row 0"):
-        write_shard(tmp_path, plan(), 0, np.full((2, 4), 1e300))  # type: ignore[arg-type]
+        write_shard(tmp_path, plan(), 0, np.full((2, 4), 1e300))
 
 
 def test_large_finite_values_are_no_error(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def images(runs: Path) -> RunCurves:
 
 
 def drawn(axes: object) -> list[list[float]]:
-    return [list(map(float, line.get_ydata())) for line in axes.get_lines()]  # type: ignore[attr-defined]
+    return [list(map(float, line.get_ydata())) for line in axes.get_lines()]
 
 
 def test_initial_dashed_and_learned_solid(events: RunCurves) -> None:

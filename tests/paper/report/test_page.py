@@ -83,9 +83,7 @@ def text(page: Page, name: str) -> str:
 
 def curve(page: Page) -> list[float]:
     """Return the heights of the chosen curve, as drawn."""
-    return page.evaluate(  # type: ignore[no-any-return]
-        "Array.from(document.querySelector('[data-chart=curve]').data.at(-2).y)"
-    )
+    return page.evaluate("Array.from(document.querySelector('[data-chart=curve]').data.at(-2).y)")
 
 
 def run_label(page: Page, experiment: str) -> str:
@@ -134,7 +132,7 @@ def test_learning_controls(page: Page) -> None:
     assert page.locator(lines).count() == 1
     page.get_by_label("atlas-dnn-relu").check()
     assert page.locator(lines).count() == 2
-    assert "Test AUC" in page.locator("#learning-chart .ytitle").text_content()  # type: ignore[operator]
+    assert "Test AUC" in page.locator("#learning-chart .ytitle").text_content()
     page.check("#logarithmic")
     assert page.evaluate("document.getElementById('learning-chart').layout.yaxis.type") == "log"
 

@@ -149,11 +149,11 @@ def test_moments_of_large_layers_are_matched_to_units(tmp_path: Path, runs: Path
         for kind in ("slope", "offset")
     }
     write_tensors(folder / "curves.safetensors", tensors)
-    (entry,) = build_payload(tmp_path)["curves"]  # type: ignore[misc]
-    layer = entry["layers"][0]  # type: ignore[index,call-overload]
-    for frame in layer["frames"]:  # type: ignore[index,call-overload,union-attr]
-        found = decoded(frame["slope"], 1)[0].round()  # type: ignore[index,call-overload,arg-type]
-        assert found.tolist() == layer["units"]  # type: ignore[index,call-overload]
+    (entry,) = build_payload(tmp_path)["curves"]
+    layer = entry["layers"][0]
+    for frame in layer["frames"]:
+        found = decoded(frame["slope"], 1)[0].round()
+        assert found.tolist() == layer["units"]
 
 
 def test_values_that_are_not_finite_survive(tmp_path: Path, runs: Path) -> None:
@@ -173,9 +173,9 @@ def test_numbers_that_are_none_do_not_break_the_page(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     payload = build_payload(tmp_path)
     json.dumps(payload, allow_nan=False)
-    (entry,) = payload["learning"]  # type: ignore[misc]
-    assert entry["metrics"]["test_error"] == [[1, 50.0, 0.0, 1]]  # type: ignore[index,call-overload]
-    assert payload["runs"][0]["numbers"] == {}  # type: ignore[index,call-overload]
+    (entry,) = payload["learning"]
+    assert entry["metrics"]["test_error"] == [[1, 50.0, 0.0, 1]]
+    assert payload["runs"][0]["numbers"] == {}
 
 
 def test_roc_and_cuts() -> None:
@@ -278,7 +278,7 @@ def test_tables_that_fill_the_budget_leave_curves_and_epochs_out(runs: Path) -> 
 
     class Recorded(Run):
         def lines(self) -> list[dict[str, Json]]:
-            return lines  # type: ignore[return-value]
+            return lines
 
     groups = {name: [Recorded(name, "lab", 0, (), None, None)] for name in ("a", "b")}
     learned: Any = _learning_within(groups, 500)

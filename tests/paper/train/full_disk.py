@@ -47,7 +47,7 @@ def scenario(folder: Path) -> dict[str, object]:
     facts = {
         "said": said,
         "kept": kept <= {path.name for path in run.glob("last-*")},
-        "step": loaded and loaded[1]["position"]["step"],  # type: ignore[index,call-overload]
+        "step": loaded and loaded[1]["position"]["step"],
         "partials": [path.name for path in run.glob(".*")],
         "code": code,
     }

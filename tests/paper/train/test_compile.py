@@ -104,4 +104,4 @@ def test_graphs_need_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_an_unknown_way_to_compile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="compile must be 'none', 'default' or 'graphs', got 'x'"):
-        train(TOY, 0, tmp_path, device="cpu", compile="x")  # type: ignore[arg-type]
+        train(TOY, 0, tmp_path, device="cpu", compile="x")

@@ -134,7 +134,7 @@ def test_learning_happens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["caffe-sgd", "sgd"])
 def test_a_diverging_run_fails_and_says_where(tmp_path: Path, kind: str) -> None:
-    wild = replace(TOY, optim=Optim(kind=kind, lr=1e4), epochs=5)  # type: ignore[arg-type]
+    wild = replace(TOY, optim=Optim(kind=kind, lr=1e4), epochs=5)
     result = train(wild, 0, tmp_path, device="cpu")
     assert result.status == "failed"
     assert result.error is not None

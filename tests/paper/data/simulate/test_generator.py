@@ -21,7 +21,7 @@ def pythia() -> None:
 def generator(process: Process, seed: int = 1, **options: object) -> Generator:
     settings: dict[str, object] = {"multiple_interactions": False, **options}
     rng = np.random.default_rng(seed)
-    return Generator(process, seed=seed, rng=rng, **settings)  # type: ignore[arg-type]
+    return Generator(process, seed=seed, rng=rng, **settings)
 
 
 @pytest.mark.parametrize("process", PROCESSES)

@@ -35,7 +35,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EventStore:
 
 def run(path: Path, **changes: object) -> EventStore:
     arguments = {"events": EVENTS, "multiple_interactions": False} | changes
-    return simulate(path, **arguments)  # type: ignore[arg-type]  # merged keywords
+    return simulate(path, **arguments)
 
 
 def test_rows_are_features_and_labels_of_both_classes(reference: EventStore) -> None:
