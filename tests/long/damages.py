@@ -150,9 +150,7 @@ def results_case(root: Path) -> Case:
     numbers = {job: run.metrics for job, run in expected.items()}
 
     def read(folder: Path) -> str | None:
-        found = {
-            job: run.metrics for job, run in read_results(folder / "results.jsonl").items()
-        }
+        found = {job: run.metrics for job, run in read_results(folder / "results.jsonl").items()}
         if found == numbers:
             return "identical"
         changed = any(numbers.get(job) != metrics for job, metrics in found.items())

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from accuracy import Errors, assert_as_accurate_as_eager, errors
 from cases import DTYPES, Case, lay_out
-
 from torchapl.ops import _C, apl_operator, backward_operator
 
 # What a geometry is drawn at first, and how often at most before a broken law counts as a fault.

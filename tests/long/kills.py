@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
@@ -13,9 +14,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import torch
 from outcomes import Table, outcome_of, toy
 
 from torchapl.paper.sweep import Job, Sweep, local, pool, reproduce, worker
@@ -201,7 +202,6 @@ class Forked:
         os.dup2(answers, 1)
         # The pipes of the workers before.
         os.closerange(3, 1024)
-        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
         at_write(cls.write, cls.strike)
         return worker.main()
 
@@ -255,7 +255,7 @@ def sweep(root: Path, victim: str, write: int) -> bool:
             "stopped worker": stop_for_a_while,
         }
         Forked.strike, Forked.write = staticmethod(strikes[victim]), write
-        local.subprocess.Popen = Forked  # type: ignore[attr-defined]
+        local.subprocess = SimpleNamespace(Popen=Forked, PIPE=None)  # type: ignore[assignment]
         # Orphans of the life before hold their runs for a moment.
         pool._RETRY_SECONDS = 0.1
         cells = [
@@ -291,9 +291,7 @@ def kill_sweeps(root: Path, kills: int, chance: random.Random, table: Table) -> 
                 break
             struck[victim, ""] += 1
         found = read_results(folder)
-        outcomes = {
-            outcome_of(job.folder(whole), job.folder(folder), []) for job in expected.keys()
-        }
+        outcomes = {outcome_of(job.folder(whole), job.folder(folder), []) for job in expected}
         outcome = outcomes.pop() if len(outcomes) == 1 else "SILENT DIFFERENCE"
         if found.keys() != expected.keys():
             outcome = "LOST RUNS"
@@ -307,5 +305,5 @@ def kill_sweeps(root: Path, kills: int, chance: random.Random, table: Table) -> 
 def warm_up(folder: Path) -> None:
     """Import what training imports late, so that forks have it; no thread may be left."""
     train(replace(RUN, epochs=1), 0, folder, device="cpu")
-    import torch._dynamo
-    import torch.distributed
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("torch.distributed")
