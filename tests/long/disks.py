@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -14,8 +15,7 @@ from kills import fork
 from outcomes import Table, answer_of, outcome_of, toy
 
 from torchapl.paper.report.payload import build_payload
-from torchapl.paper.train import train
-from torchapl.paper.train.progress import Silent
+from torchapl.paper.train import InterruptedRunError, train
 
 _NEW_NAMESPACE = 0x00020000
 _ROOM = 16 << 20
@@ -34,17 +34,6 @@ def mount(folder: Path, *options: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-class ReadOnlyAt(Silent):
-    """Makes the disk read-only at a step, as the system does after an error of the device."""
-
-    def __init__(self, disk: Path, at: int) -> None:
-        self.disk, self.at = disk, at
-
-    def step(self, step: int) -> None:
-        if step == self.at:
-            mount(self.disk, "remount", "ro")
-
-
 def on_disk(disk: Path, whole: Path, kind: str, chance: random.Random) -> str:
     """Train on a disk that refuses at some moment, mend it, and repeat the command."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -57,10 +46,14 @@ def on_disk(disk: Path, whole: Path, kind: str, chance: random.Random) -> str:
     # A whole run needs about 300 kB.
     mount(disk, f"size={chance.randrange(4, 320)}k" if full else f"size={_ROOM}")
     run = disk / "run"
-    reporter = None if full else ReadOnlyAt(disk, chance.randint(1, 30))
+    if not full:
+        # Between two lives: the system refuses to make a disk read-only that is written to.
+        with contextlib.suppress(InterruptedRunError):
+            train(toy.TOY, 0, run, device="cpu", reporter=toy.StopAt(chance.randint(1, 30)))
+        mount(disk, "remount", "ro")
 
     def begin() -> str:
-        train(toy.TOY, 0, run, device="cpu", checkpoint_seconds=0.0, reporter=reporter)
+        train(toy.TOY, 0, run, device="cpu", checkpoint_seconds=0.0)
         return "identical"
 
     answer, _ = answer_of(begin, str(run))

@@ -371,10 +371,10 @@ def fuzz(name: str, runs: int, findings: Path) -> None:
     chosen = TARGETS[name]
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as place:
-        folder, corpus = Path(place, "work"), Path(place, "corpus")
-        folder.mkdir()
-        corpus.mkdir()
-        for number, seed in enumerate(chosen.seeds(folder)):
+        folder, corpus, made = (Path(place, part) for part in ("work", "corpus", "seeds"))
+        for part in (folder, corpus, made):
+            part.mkdir()
+        for number, seed in enumerate(chosen.seeds(made)):
             written(corpus, str(number), seed)
         known: set[str] = set()
 
@@ -391,7 +391,7 @@ def fuzz(name: str, runs: int, findings: Path) -> None:
                     written(findings, found, content)
 
         options = [f"-runs={runs}", "-max_len=4096", "-timeout=60", "-rss_limit_mb=4000"]
-        options += [f"-artifact_prefix={findings}/{name}-", "-verbosity=0", "-print_final_stats=1"]
+        options += [f"-artifact_prefix={findings}/{name}-", "-print_final_stats=1"]
         atheris.Setup([sys.argv[0], *options, str(corpus)], read)
         atheris.Fuzz()
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shutil
 import sys
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -66,15 +67,12 @@ def slopes(samples: list[Sample]) -> Sample:
 
 
 def train_for(minutes: float, folder: Path) -> list[Sample]:
-    """Train runs of one epoch more each time in one process."""
-    samples = []
+    """Train one run after the other in this process."""
+    samples: list[Sample] = []
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end or len(samples) < 8:
-        # The same folder again and again: each life resumes the one before.
-        experiment = replace(toy.TOY, epochs=5)
-        train(experiment, len(samples), folder / str(len(samples) % 4), device="cpu")
-        for path in (folder / str(len(samples) % 4)).iterdir():
-            path.unlink()
+        train(toy.TOY, len(samples), folder / "run", device="cpu")
+        shutil.rmtree(folder / "run")
         samples.append(Sample.take())
     return samples
 
@@ -114,9 +112,7 @@ def report(name: str, samples: list[Sample]) -> bool:
     )
     # A slope that adds up to less than one file or thread is none.
     rounds = len(samples) // 2
-    return (
-        growth.memory <= NOISE and growth.files * rounds < 0.5 and growth.threads * rounds < 0.5
-    )
+    return growth.memory <= NOISE and growth.files * rounds < 0.5 and growth.threads * rounds < 0.5
 
 
 def main(arguments: list[str] | None = None) -> int:
