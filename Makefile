@@ -22,8 +22,14 @@ $(STAMP): pyproject.toml constraints.txt tools/develop.txt setup.py $(wildcard s
 test: $(STAMP)  ## Install what is missing, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-test-long: $(STAMP)  ## Break runs in every way for an hour or more; see docs/reliability.md
-	OMP_NUM_THREADS=1 $(BIN)/python tests/long/faults.py --kills 1000 --damages 1000
+test-long: $(STAMP)  ## Break runs and files, fuzz, sanitise, mutate, soak for many hours; see docs/reliability.md
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,long]'
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/faults.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/fuzz.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/kernels.py
+	$(BIN)/python tests/long/sanitizers.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/soak.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/long/mutation.py
 
 check: $(STAMP)  ## Lint, type-check, check the format
 	$(BIN)/ruff check .

@@ -30,7 +30,8 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.skip("chromium is not installed")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        # A busy machine takes its time, for this and for every page.
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), timeout=0)
         yield browser
         browser.close()
 

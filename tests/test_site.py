@@ -116,6 +116,7 @@ def test_the_interactive_page_is_in_it(site: Path) -> None:
 def test_mathematics_search_and_the_way_to_the_unit(address: str) -> None:
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(0)
         complaints = complaints_of(page)
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))

@@ -62,6 +62,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(browser: Browser, built: Path) -> Iterator[Page]:
     """Open the page from disk; whatever it complains about fails the test."""
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    page.set_default_timeout(0)
     complaints = complaints_of(page)
     page.goto(built.as_uri())
     yield page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,16 +10,35 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
-def test_broken_runs_end_as_whole_ones_or_say_why_not() -> None:
-    program = Path(__file__).with_name("faults.py")
+
+def run(program: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, program, "--kills", "8", "--damages", "30"],
+        [sys.executable, Path(__file__).with_name(program), *arguments],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| kill, 2 processes |" in done.stdout
+    return done.stdout
+
+
+def test_broken_runs_end_as_whole_ones_or_say_why_not() -> None:
+    table = run("faults.py", "--kills", "10", "--damages", "40", "--disks", "4")
+    assert "| kill, 2 processes |" in table
+    assert "of a sweep |" in table
+    assert "| full disk |" in table
+
+
+def test_what_parses_refuses_in_words(tmp_path: Path) -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("fuzzing needs 'pip install atheris'")
+    table = run("fuzz.py", "--inputs", "2000", "--findings", str(tmp_path / "findings"))
+    assert "| settings |" in table
+
+
+def test_random_calls_of_every_capability_obey_the_law() -> None:
+    pytest.importorskip("torchapl.ops._C", reason="the package was built without its kernels")
+    assert "| baseline |" in run("kernels.py", "--cases", "400")

@@ -47,7 +47,7 @@ def server() -> Iterator[str]:
             yield f"postgresql+psycopg://apl@127.0.0.1:{port}/postgres"
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait()
 
 
 def _unprivileged(folder: Path) -> Callable[[], None] | None:

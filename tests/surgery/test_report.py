@@ -77,3 +77,24 @@ def test_stated_errors_hold(function: nn.Module) -> None:
     exact = isinstance(function, (nn.ReLU, nn.LeakyReLU))
     assert (swap.error == 0) == exact or isinstance(function, (nn.Hardtanh, nn.Softshrink))
     assert swap.error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{", "", "JSONDecodeError"),
+        ('"swaps"', '"swap"', "KeyError: 'swaps'"),
+        ('"num_hinges": 2', '"num_hinges": "2"', "num_hinges of Swap cannot be '2'"),
+        ('"num_hinges": 2', '"num_hinges": true', "num_hinges of Swap cannot be True"),
+        ('"num_hinges": 2', '"hinges": 2', "unexpected keyword argument 'hinges'"),
+        ('"name": "a.relu"', '"name": ["a"]', "name of Swap cannot be"),
+        ('"dtype": "bfloat16"', '"dtype": "load"', "dtype must be one of float64, "),
+        ('"output_error": 0.5', '"output_error": null', "output_error of SwapReport cannot be"),
+        ('"gelu",', "1,", "units of Rewrite cannot be"),
+    ],
+)
+def test_other_descriptions_are_refused(old: str, new: str, message: str) -> None:
+    text = REPORT.to_json()
+    assert old in text
+    with pytest.raises(ValueError, match=f"(?s)must be what describe.*{message}"):
+        SwapReport.from_json(text.replace(old, new, 1))

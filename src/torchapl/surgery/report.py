@@ -7,9 +7,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 Constant = None | bool | int | float | str
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,31 @@ class SwapReport:
 
     @classmethod
     def from_json(cls, text: str) -> SwapReport:
-        """Read what :meth:`to_json` wrote."""
-        data = json.loads(text)
-        return cls(
-            swaps=tuple(Swap(**_tuples(entry)) for entry in data["swaps"]),
-            rewrites=tuple(Rewrite(**_tuples(entry)) for entry in data["rewrites"]),
-            left=tuple(Left(**entry) for entry in data["left"]),
-            output_error=data["output_error"],
-            output_size=data.get("output_size", 0.0),
-        )
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: If it is anything else.
+        """
+        try:
+            data = json.loads(text)
+            report = cls(
+                swaps=tuple(Swap(**_tuples(entry)) for entry in data["swaps"]),
+                rewrites=tuple(Rewrite(**_tuples(entry)) for entry in data["rewrites"]),
+                left=tuple(Left(**entry) for entry in data["left"]),
+                output_error=data["output_error"],
+                output_size=data.get("output_size", 0.0),
+            )
+            for part in (report, *report.swaps, *report.rewrites, *report.left):
+                _check_types(part)
+            for swap in report.swaps:
+                if swap.dtype not in _DTYPES:
+                    raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(
+                "the description must be what describe(model).to_json() returned, got "
+                f"{text[:50]!r}...: {type(error).__name__}: {error}"
+            ) from error
+        return report
 
     def under(self, prefix: str) -> SwapReport:
         """Return the report for a model that holds the described one at ``prefix``."""
@@ -229,3 +246,25 @@ def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tuple(value: object) -> object:
     return tuple(_tuple(item) for item in value) if isinstance(value, list) else value
+
+
+def _check_types(part: SwapReport | Swap | Rewrite | Left) -> None:
+    for name, hint in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        if not _fits(value, hint):
+            raise TypeError(f"{name} of {type(part).__name__} cannot be {value!r}")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value of JSON, with tuples for lists, is of the type of a field."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(kinds) == len(value) and all(map(_fits, value, kinds))
+    if parts:
+        return any(_fits(value, part) for part in parts)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, int | float if hint is float else hint)

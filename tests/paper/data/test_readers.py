@@ -224,6 +224,15 @@ def test_tables_that_do_not_fit(tmp_path: Path, name: str, table: np.ndarray, me
         convert.convert(tmp_path / name, "uci-susy", tmp_path / "a.events")
 
 
+def test_a_damaged_header_of_an_array_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.npy"
+    np.save(path, np.zeros((5, 19)))
+    # Cut off within the shape, where NumPy's own reader raises an error of the tokenizer.
+    path.write_bytes(path.read_bytes().replace(b"(5, 19)", b"(5, \0\0\0"))
+    with pytest.raises(DataError, match=r"t\.npy: has a damaged header"):
+        convert.convert(path, "uci-susy", tmp_path / "a.events")
+
+
 def atlas_text(labels: str = "sb", missing: str = "-999.0") -> str:
     names = ["EventId", *ATLAS.features, "Weight", "Label", "KaggleSet", "KaggleWeight"]
     rows = [

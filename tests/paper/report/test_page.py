@@ -43,7 +43,9 @@ def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[str]]:
-    page = browser.new_context(**options).new_page()
+    context = browser.new_context(**options)
+    context.set_default_timeout(0)
+    page = context.new_page()
     wrong: list[str] = []
     page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -238,11 +240,13 @@ def test_two_runs_side_by_side(page: Page) -> None:
     assert left["y"] == right["y"]
     assert left["x"] < right["x"]
     # The first panel's charts have become narrower with it.
-    chart = page.locator("[data-chart=curve] .main-svg").first
-    page.wait_for_timeout(300)
-    box = chart.bounding_box()
-    assert box is not None
-    assert 0.8 * left["width"] < box["width"] < left["width"]
+    page.wait_for_function(
+        """panel => {
+          const width = document.querySelector("[data-chart=curve] .main-svg").clientWidth;
+          return 0.8 * panel < width && width < panel;
+        }""",
+        arg=left["width"],
+    )
     choose(page, "unit", index=3)
     titles = page.locator("[data-part=curve-title]").all_inner_texts()
     assert "unit 3" in titles[0]

@@ -105,7 +105,7 @@ def test_a_folder_of_another_run_is_refused(uninterrupted: Path) -> None:
 def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from torchapl.runs.folder import locked\n"
-        "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+        "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(1e6)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True

@@ -154,7 +154,12 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
 
 
 def _read_npy(path: Path, layout: Layout, skip: int) -> Chunks:
-    table = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        table = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # the header is Python text, and fails in all ways that such can
+        raise DataError(f"has a damaged header: {error}") from error
     if table.dtype.names:
         columns: dict[str, Any] = {
             name: table[name] for name in choose_columns(table.dtype.names, layout)

@@ -210,7 +210,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged ({error!r}): {_REMEDY}") from error
