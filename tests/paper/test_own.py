@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,12 +96,17 @@ def test_a_rival_a_network_and_a_data_set_by_one_registration_each(tmp_path: Pat
     assert [summary.choices[0].candidates for summary in rows] == [
         ("optim.lr=0.002", "optim.lr=0.004")
     ] * 2
-    tables = build_payload(tmp_path)["tables"]
-    assert isinstance(tables, list)
-    assert [table["title"] for table in tables if isinstance(table, dict)] == [
+    payload: Any = build_payload(tmp_path)
+    assert [table["title"] for table in payload["tables"]] == [
         "activations compared, test error, %",
         "activations compared, AUC",
     ]
+    # What only chose a rate is not drawn, and comes last in the explorer.
+    assert payload["learning"]
+    assert not any("data.validation" in line["name"] for line in payload["learning"])
+    explored = [payload["runs"][entry["run"]]["name"] for entry in payload["curves"]]
+    assert "data.validation" not in explored[0]
+    assert "data.validation" in explored[-1]
 
 
 def test_compare_on_a_csv_of_ones_own(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def explorer(runs: Sequence[Run], budget: int) -> tuple[list[Json], Extent]:
 
     Where all do not fit, runs that only chose a setting are left out, then later seeds.
     """
-    recorded = [run for run in runs if run.has(CURVES)]
+    # The page begins with the first.
+    recorded = sorted((run for run in runs if run.has(CURVES)), key=lambda run: run.selects)
     sizes = {id(run): _sizes(run) for run in recorded}
 
     def size(run: Run, units: int, moments: int) -> float:

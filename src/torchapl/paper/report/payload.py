@@ -35,8 +35,6 @@ LEARNING = (
 # Numbers that are no curve of learning.
 _NOT_DRAWN = ("epoch", "step", "lr", "seconds")
 _EPOCHS, _FEWEST_EPOCHS = 80, 10
-# Beyond this many settings, those that only served a choice are not drawn.
-_MANY = 40
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,9 @@ def build_payload(source: Path, *, budget: int = BUDGET) -> dict[str, Json]:
 
 def _sections(source: Path, runs: Sequence[Run], budget: int) -> dict[str, Json]:
     groups = groups_of(runs)
-    drawn = groups
-    if len(groups) > _MANY:
-        drawn = {name: group for name, group in groups.items() if not group[0].selects}
-    material = Material(source, runs, groups, drawn)
+    # What only served a choice would hide what was chosen.
+    drawn = {name: group for name, group in groups.items() if not group[0].selects}
+    material = Material(source, runs, groups, drawn or groups)
     content: dict[str, Json] = {}
     # The explorer takes the room that all others leave.
     for name in sorted(SECTIONS, key="explorer".__eq__):
