@@ -45,7 +45,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "compat")
     options = parser.parse_args()
     (wheel,) = (ROOT / "dist").glob(f"*_{platform.machine()}.whl")
-    rows = [test(*pair.split("="), wheel, options.work.resolve()) for pair in options.pair]
+    work = options.work.resolve()
+    rows = [test(pair, wheel, work) for pair in options.pair]
     print("| Python | torch | kernels | core tests | PReLU over ReLU | APL over ReLU |")
     print("|---|---|---|---|---|---|")
     for row in rows:
@@ -54,8 +55,9 @@ def main() -> None:
         sys.exit("not all passed")
 
 
-def test(python: str, torch: str, wheel: Path, work: Path) -> list[str]:
+def test(pair: str, wheel: Path, work: Path) -> list[str]:
     """Return Python, torch, kernels, what became of the tests, and what small calls cost."""
+    python, _, torch = pair.partition("=")
     interpreter = find(python)
     if interpreter is None:
         return [python, torch, "", "no such interpreter here", "", ""]
@@ -90,13 +92,15 @@ def find(version: str) -> Path | None:
     """Return an interpreter of this version, on the path or among pyenv's."""
     name = f"python{version}"
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = shutil.which(name)
-    candidates = [*sorted(root.glob(f"versions/{version}.*/bin/{name}")), *filter(None, [found])]
+    candidates = sorted(root.glob(f"versions/{version}.*/bin/{name}"))
+    on_path = shutil.which(name)
     # What is on the path may be pyenv's stand-in for a version that is not selected.
-    return next((Path(path) for path in candidates if works(path)), None)
+    if on_path is not None:
+        candidates.append(Path(on_path))
+    return next((path for path in candidates if works(path)), None)
 
 
-def works(interpreter: str | Path) -> bool:
+def works(interpreter: Path) -> bool:
     """Tell whether an interpreter starts."""
     return subprocess.run([interpreter, "-c", ""], capture_output=True, check=False).returncode == 0
 

@@ -102,8 +102,9 @@ def cross(python: Path, machine: str, work: Path) -> dict[str, str]:
     if shutil.which(f"{prefix}-g++") is None:
         sys.exit(f"there is no {prefix}-g++; in Debian it is in the package g++-{prefix}")
     other = work / f"torch-{machine}"
-    options = ["--python-platform", f"{machine}-manylinux_2_28", "--no-deps", "--target", other]
-    run([python.with_name("uv"), "pip", "install", "--python", python, *options, OTHER_TORCH])
+    install: list[str | Path] = [python.with_name("uv"), "pip", "install", "--python", python]
+    install += ["--python-platform", f"{machine}-manylinux_2_28", "--no-deps", "--target", other]
+    run([*install, OTHER_TORCH])
     return {
         "CC": f"{prefix}-gcc",
         "CXX": f"{prefix}-g++",
@@ -176,9 +177,15 @@ def audit(tools: Path, wheel: Path, folder: Path) -> None:
 def make_bill(python: Path, sdist: Path) -> Path:
     """Write the bill of materials of a release beside its source distribution."""
     bill = sdist.with_name(sdist.name.removesuffix(".tar.gz") + ".cdx.json")
-    options = ["--pyproject", ROOT / "pyproject.toml", "--mc-type", "library"]
-    options += ["--output-reproducible", "--output-file", bill]
-    run([python.with_name("cyclonedx-py"), "environment", *options, python])
+    describe: list[str | Path] = [python.with_name("cyclonedx-py"), "environment"]
+    describe += [
+        "--mc-type",
+        "library",
+        "--pyproject",
+        ROOT / "pyproject.toml",
+        "--output-reproducible",
+    ]
+    run([*describe, "--output-file", bill, python])
     content: dict[str, Any] = json.loads(bill.read_text())
     # What the tool cannot see: our own version, and what the package bundles.
     content["metadata"]["component"]["version"] = sdist.name.split("-")[1].removesuffix(".tar.gz")
