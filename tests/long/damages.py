@@ -100,8 +100,10 @@ class Case:
             outcome, told = answer_of(partial(self.command, folder), str(folder))
             if outcome is None:
                 outcome = "SILENT DIFFERENCE" if not told else "left out, told"
-            elif outcome == "identical" and told:
-                outcome = "identical, told"
+            elif outcome in ("identical", "goes on") and told:
+                outcome += ", told"
+            elif outcome == "goes on":
+                outcome = "SILENT DIFFERENCE"
         table[kind, str(outcome)] += 1
         shutil.rmtree(scratch / "run")
 
@@ -153,6 +155,8 @@ def results_case(root: Path) -> Case:
         found = {job: run.metrics for job, run in read_results(folder / "results.jsonl").items()}
         if found == numbers:
             return "identical"
+        if not found and not (folder / "results.jsonl").is_file():
+            return "shown without it"
         changed = any(numbers.get(job) != metrics for job, metrics in found.items())
         return "SILENT DIFFERENCE" if changed else None
 

@@ -10,6 +10,7 @@ table of counts by kind and outcome; anything silent is an error, exit code 1.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import tempfile
@@ -33,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     chance = random.Random(args.seed)
     table: Table = Counter()
-    with tempfile.TemporaryDirectory() as name:
+    # Stopped by Ctrl-C, it still says what it has counted.
+    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as name:
         root = Path(name)
         # Forks go first: what follows starts threads.
         warm_up(root / "warm")

@@ -27,7 +27,7 @@ from torchapl.paper.train import train
 
 RUN = replace(toy.TOY, epochs=10)
 # Processor time of a life; a whole run takes about 0.6 seconds.
-LONGEST_LIFE = 0.4
+LONGEST_LIFE = 0.25
 # Lives of a run before one that nobody ends.
 LIVES = 25
 
@@ -43,7 +43,7 @@ class Moment:
     def draw(cls, chance: random.Random) -> Moment:
         if chance.random() < 0.5:
             return cls(seconds=chance.uniform(0.0, LONGEST_LIFE))
-        return cls(write=chance.randint(1, 40))
+        return cls(write=chance.randint(1, 15))
 
 
 NEVER = Moment()

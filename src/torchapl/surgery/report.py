@@ -135,8 +135,10 @@ class SwapReport:
                 output_error=data["output_error"],
                 output_size=data.get("output_size", 0.0),
             )
-            for part in (report, *report.swaps, *report.rewrites, *report.left):
-                _check_types(part)
+            _check_types(report)
+            for parts in (report.swaps, report.rewrites, report.left):
+                for part in parts:
+                    _check_types(part)
             for swap in report.swaps:
                 if swap.dtype not in _DTYPES:
                     raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
@@ -248,7 +250,7 @@ def _tuple(value: object) -> object:
     return tuple(_tuple(item) for item in value) if isinstance(value, list) else value
 
 
-def _check_types(part: SwapReport | Swap | Rewrite | Left) -> None:
+def _check_types(part: object) -> None:
     for name, hint in get_type_hints(type(part)).items():
         value = getattr(part, name)
         if not _fits(value, hint):

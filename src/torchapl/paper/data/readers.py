@@ -154,6 +154,7 @@ def _read_parquet(path: Path, layout: Layout, skip: int) -> Chunks:
 
 
 def _read_npy(path: Path, layout: Layout, skip: int) -> Chunks:
+    table: Any
     try:
         table = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError):
