@@ -29,9 +29,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     nodes = Cluster()
-    # The head makes nothing: it would be a second place for the shards. Ray waits 30 s for a node
-    # to start, and a dashboard nobody looks at takes most of them on a busy machine.
-    nodes.add_node(num_cpus=0, object_store_memory=80_000_000, include_dashboard=False)
+    # The head makes nothing: it would be a second place for the shards.
+    nodes.add_node(num_cpus=0, object_store_memory=80_000_000)
     yield nodes
     ray.shutdown()
     nodes.shutdown()
