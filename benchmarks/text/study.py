@@ -180,7 +180,8 @@ class Study:
         for run in self._stored(path):
             if (run.experiment, _rate(run), run.seed) == (experiment, rate, seed):
                 return run
-        start = time.process_time()
+        # Before the training: the files may be another commit's when it ends.
+        made_by, start = environment(torch.device("cpu")), time.process_time()
         outcome = train(Run(row, rate, seed, self.steps, scale == FINAL))
         # Not RunResult's numbers: JSON has no infinity.
         finite = {name: value for name, value in outcome.metrics.items() if math.isfinite(value)}
@@ -193,7 +194,7 @@ class Study:
             (*self._shared, f"rate={rate:g}"),
             outcome.n_parameters,
             round(time.process_time() - start, 1),
-            environment=environment(torch.device("cpu")),
+            environment=made_by,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         # One write: two processes may share the file.
