@@ -37,26 +37,30 @@ class Block {
         kernels_(kernels),
         sums_(problem.grad_a != nullptr || problem.grad_b != nullptr) {}
 
-  // Makes room for the hinges and sums of `width` columns, side by side in the first-level cache.
+  // Makes room for the hinges and sums of `width` columns. What belongs to a group of columns lies
+  // together: apart, at a distance of a power of two, its lines would compete for the same places
+  // of the first-level cache.
   void allocate(int64_t width) {
-    pitch_ = round_up(width, LANES);
-    size_ = problem_.hinges * pitch_;
-    values_ = uninitialised<T>((sums_ ? 4 : 2) * size_);
+    padded_ = round_up(width, LANES);
+    pitch_ = 2 * LANES;
+    group_ = problem_.hinges * pitch_;
+    size_ = padded_ / LANES * group_;
+    values_ = uninitialised<T>((sums_ ? 2 : 1) * size_);
     a_ = values_.get();
-    b_ = a_ + size_;
+    b_ = a_ + LANES;
     if (!sums_) return;
-    sum_a_ = b_ + size_;
-    sum_b_ = sum_a_ + size_;
-    std::fill_n(sum_a_, 2 * size_, T(0));
-    totals_ = uninitialised<double>(2 * size_);
+    sum_a_ = a_ + size_;
+    sum_b_ = sum_a_ + LANES;
+    std::fill_n(sum_a_, size_, T(0));
+    totals_ = uninitialised<double>(size_);
   }
 
   // All columns belong to one unit.
   void select(int64_t unit) {
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + unit;
-      std::fill_n(a_ + s * pitch_, pitch_, static_cast<const T*>(problem_.a)[index]);
-      std::fill_n(b_ + s * pitch_, pitch_, static_cast<const T*>(problem_.b)[index]);
+      std::fill_n(a_ + s * pitch_, LANES, static_cast<const T*>(problem_.a)[index]);
+      std::fill_n(b_ + s * pitch_, LANES, static_cast<const T*>(problem_.b)[index]);
     }
   }
 
@@ -66,10 +70,12 @@ class Block {
     first_ = first;
     units_ = units;
     width_ = width;
+    // Where every column is a unit of its own, the row is there already.
+    const auto row = uninitialised<T>(units == width ? 0 : width);
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + first;
-      expand(static_cast<const T*>(problem_.a) + index, a_ + s * pitch_);
-      expand(static_cast<const T*>(problem_.b) + index, b_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.a) + index, row.get(), a_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.b) + index, row.get(), b_ + s * pitch_);
     }
   }
 
@@ -79,6 +85,7 @@ class Block {
     first_ = first;
     width_ = width;
     pitch_ = problem_.units;
+    group_ = LANES;
     a_ = const_cast<T*>(static_cast<const T*>(problem_.a)) + first;
     b_ = const_cast<T*>(static_cast<const T*>(problem_.b)) + first;
     if (!sums_) return;
@@ -88,6 +95,27 @@ class Block {
       std::fill_n(sum_a_ + s * pitch_, width, T(0));
       std::fill_n(sum_b_ + s * pitch_, width, T(0));
     }
+  }
+
+  // Writes the gradients if each is the sum of one column that has not left the type of the
+  // arithmetic; tells whether that is so.
+  bool write_gradients() const {
+    if (flushed_ || units_ != width_) return false;
+    for (int64_t s = 0; s < problem_.hinges; ++s) {
+      const int64_t index = s * problem_.units + first_;
+      for (int64_t c = 0; c < width_; c += LANES) {
+        const int64_t from = s * pitch_ + c / LANES * group_, n = std::min(LANES, width_ - c);
+        if (problem_.grad_a != nullptr) {
+          T* target = static_cast<T*>(problem_.grad_a) + index + c;
+          for (int64_t i = 0; i < n; ++i) target[i] = sum_a_[from + i];
+        }
+        if (problem_.grad_b != nullptr) {
+          T* target = static_cast<T*>(problem_.grad_b) + index + c;
+          for (int64_t i = 0; i < n; ++i) target[i] = sum_b_[from + i] * a_[from + i];
+        }
+      }
+    }
+    return true;
   }
 
   void finish_in_place() {
@@ -109,6 +137,7 @@ class Block {
     f.b = b_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
+    f.group = group_;
     kernels_.forward(f);
   }
 
@@ -130,23 +159,30 @@ class Block {
     f.sum_b = sum_b_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
+    f.group = group_;
     kernels_.backward(f);
   }
 
   // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
   void flush() {
-    if (sums_) kernels_.flush(sum_a_, totals_.get(), 2 * size_, !flushed_);
+    if (sums_) kernels_.flush(sum_a_, totals_.get(), size_, !flushed_);
     flushed_ = true;
   }
 
-  // The sums of one unit so far, after select(unit): number k is at totals()[k].
+  // The sums of one unit so far, after select(unit): number k is at totals()[k]. They are those of a
+  // and b of the first hinge, then of the next.
   void collapse() { kernels_.collapse(sum_a_, totals_.get(), 2 * problem_.hinges); }
 
   // The flushed sums of each unit, after the other select(): number k of unit u is at totals(k)[u].
   void collect() {
     const int64_t period = units_ * problem_.inner;
+    const auto grouped = std::move(totals_);
+    totals_ = uninitialised<double>(size_);
     for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
-      double* total = totals_.get() + k * pitch_;
+      double* total = totals_.get() + k * padded_;
+      for (int64_t c = 0; c < padded_; c += LANES) {
+        std::copy_n(grouped.get() + c / LANES * group_ + k * LANES, LANES, total + c);
+      }
       for (int64_t from = period; from < width_; from += period) {
         for (int64_t c = 0; c < period; ++c) total[c] += total[from + c];
       }
@@ -158,7 +194,7 @@ class Block {
   }
 
   bool sums() const { return sums_; }
-  const double* totals(int64_t k = 0) const { return totals_.get() + k * pitch_; }
+  const double* totals(int64_t k = 0) const { return totals_.get() + k * padded_; }
   int64_t first() const { return first_; }
   int64_t units() const { return units_; }
 
@@ -180,16 +216,24 @@ class Block {
     return unwanted_.get();
   }
 
-  void expand(const T* source, T* target) const {
+  // The numbers of a hinge, one for every column, first in a row and then in their groups.
+  void expand(const T* source, T* row, T* target) const {
     const int64_t inner = problem_.inner;
-    for (int64_t c = 0; c < width_; c += units_ * inner) {
+    for (int64_t c = 0; c < width_ && units_ != width_; c += units_ * inner) {
       if (inner == 1) {
-        std::copy_n(source, units_, target + c);
+        std::copy_n(source, units_, row + c);
       } else {
-        for (int64_t u = 0; u < units_; ++u) std::fill_n(target + c + u * inner, inner, source[u]);
+        for (int64_t u = 0; u < units_; ++u) std::fill_n(row + c + u * inner, inner, source[u]);
       }
     }
-    std::fill(target + width_, target + pitch_, T(0));
+    const T* from = units_ == width_ ? source : row;
+    int64_t c = 0;
+    for (; c + LANES <= width_; c += LANES) {
+      std::copy_n(from + c, LANES, target + c / LANES * group_);
+    }
+    if (c == width_) return;
+    target += c / LANES * group_;
+    std::fill(std::copy(from + c, from + width_, target), target + LANES, T(0));
   }
 
   const Problem& problem_;
@@ -198,9 +242,9 @@ class Block {
   Buffer<T> values_;
   Buffer<double> totals_;
   Buffer<E> unwanted_;
-  // each (hinges, pitch)
+  // See Forward and Backward for their layout.
   T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr;
-  int64_t pitch_ = 0, size_ = 0;
+  int64_t padded_ = 0, pitch_ = 0, group_ = 0, size_ = 0;
   int64_t first_ = 0, units_ = 0, width_ = 0;
   bool flushed_ = false;
 };

@@ -49,7 +49,7 @@ void write_gradients(const Problem& p, const Primitives<E>& kernels, int64_t s, 
   }
 }
 
-// Adds the parts of every sum in their order; partial is (parts, 2 * hinges, units).
+// Adds the parts of every sum in their order; partial is (parts, hinges, 2, units).
 template <typename E>
 void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, int64_t parts) {
   const int64_t size = 2 * p.hinges * p.units;
@@ -63,8 +63,8 @@ void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, 
       }
     }
     for (int64_t s = 0; s < p.hinges; ++s) {
-      const double* sum_a = partial + s * p.units + first;
-      write_gradients(p, kernels, s, first, n, sum_a, sum_a + p.hinges * p.units);
+      const double* sum_a = partial + 2 * s * p.units + first;
+      write_gradients(p, kernels, s, first, n, sum_a, sum_a + p.units);
     }
   });
 }
@@ -141,8 +141,7 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     }
 
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
-      run<Back>(block, r * plan.columns + column, rows, n, plan.columns,
-                ROWS_AT_ONCE * plan.columns);
+      run<Back>(block, r * plan.columns + column, rows, n, plan.columns, ROW_AHEAD);
     };
     for (int64_t r = row; r < last; r += FLUSH_ROWS) {
       visit(r, std::min(FLUSH_ROWS, last - r), width);
@@ -154,17 +153,17 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
       block.finish_in_place();
       return;
     }
+    if (plan.chunks == 1 && block.write_gradients()) return;
     block.flush();
-
     block.collect();
     double* part = partial.get() + task / plan.blocks * size + block.first();
     for (int64_t s = 0; s < p.hinges; ++s) {
-      const double *sum_a = block.totals(s), *sum_b = block.totals(p.hinges + s);
+      const double *sum_a = block.totals(2 * s), *sum_b = block.totals(2 * s + 1);
       if (plan.chunks == 1) {
         write_gradients(p, kernels, s, block.first(), block.units(), sum_a, sum_b);
       } else {
-        std::copy_n(sum_a, block.units(), part + s * p.units);
-        std::copy_n(sum_b, block.units(), part + (p.hinges + s) * p.units);
+        std::copy_n(sum_a, block.units(), part + 2 * s * p.units);
+        std::copy_n(sum_b, block.units(), part + (2 * s + 1) * p.units);
       }
     }
   });

@@ -19,13 +19,12 @@ constexpr int64_t SHORTEST_ROW = 128;
 constexpr int64_t STRIP = 1024;
 // Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
 constexpr int64_t FLUSH_ROWS = 128;
-// How far ahead of a strip memory is fetched, in elements.
+// How far ahead memory is fetched, in elements of a strip and of a row of a block.
 constexpr int64_t STRIP_AHEAD = 512;
+constexpr int64_t ROW_AHEAD = 128;
 // Bytes of hinges and sums of a block of columns. The first-level cache also holds its rows of the
-// data and the next ones: with 24 KiB, (4096, 300) and S = 5 took 1.1 ReLUs in place of 0.9.
-// Elements of 16 bits leave room for twice as much, and need it, because very short pieces of rows
-// are slow to fetch.
-constexpr int64_t L1_BUDGET = 16384;
+// data, but very short pieces of rows are slow to fetch.
+constexpr int64_t L1_BUDGET = 24576;
 // Widest pieces of rows. Those that come from memory want to be long. Those of smaller maps come
 // from a cache, and four of them, fetched ahead, have to fit the first-level one: with pieces as
 // long as the others, (4096, 300) and S = 1 took 1.07 ReLUs in place of 0.82. But a large map with
@@ -33,7 +32,7 @@ constexpr int64_t L1_BUDGET = 16384;
 constexpr int64_t WIDEST = 1024;
 constexpr int64_t WIDEST_BYTES = 1536;
 constexpr int64_t SMALLER_MAP_BYTES = 32 << 20;
-// Rows that share what is loaded for a column, and how far ahead memory is fetched.
+// Rows that share what is loaded for a column.
 constexpr int64_t ROWS_AT_ONCE = 4;
 // Few rows use hinges and sums so rarely that copies of them do not pay.
 constexpr int64_t ROWS_IN_PLACE = 8;
@@ -79,8 +78,7 @@ struct BlockLimits {
   template <typename E>
   static BlockLimits of(int64_t elements, bool sums) {
     constexpr int64_t size = sizeof(E);
-    return {size == 2 ? 2 * L1_BUDGET : L1_BUDGET,
-            static_cast<int64_t>((sums ? 4 : 2) * sizeof(Arithmetic<E>)),
+    return {L1_BUDGET, static_cast<int64_t>((sums ? 4 : 2) * sizeof(Arithmetic<E>)),
             elements * size > SMALLER_MAP_BYTES ? WIDEST : WIDEST_BYTES / size};
   }
 };
@@ -113,7 +111,7 @@ struct ColumnPlan {
     blocks = divide_up(columns, block);
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
     // Copying hinges and collecting sums must be little work beside the rows.
-    const int64_t least = std::clamp<int64_t>(24 * hinges, 32, FLUSH_ROWS);
+    const int64_t least = std::clamp<int64_t>(24 * hinges, 32, 2 * FLUSH_ROWS);
     chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, least))),
                      ROWS_AT_ONCE);
     chunks = divide_up(rows, chunk);

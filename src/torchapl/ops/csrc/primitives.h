@@ -7,9 +7,9 @@
 
 namespace torchapl {
 
-// A matrix of elements. Column c has the hinges a[s * pitch + c], b[s * pitch + c]; its sums in
-// sum_a and sum_b have the same layout. These four have room for whole vectors: pitch is a multiple
-// of LANES. No pointer needs to be aligned.
+// A matrix of elements. Columns come in groups of LANES: column c has the hinges a[i] and b[i] with
+// i = s * pitch + c / LANES * group + c % LANES; its sums are sum_a[i] and sum_b[i]. The last group
+// has room for all its columns. No pointer needs to be aligned.
 constexpr int64_t LANES = 16;
 
 template <typename E>
@@ -20,11 +20,12 @@ struct Forward {
   int64_t rows;
   int64_t n;       // columns
   int64_t stride;  // from row to row
-  int64_t ahead;   // from an element to the one to be fetched meanwhile; may lie outside
+  int64_t ahead;   // columns from an element to the one to be fetched meanwhile
   const T* a;
   const T* b;
   int64_t hinges;
-  int64_t pitch;
+  int64_t pitch;  // from hinge to hinge
+  int64_t group;  // from LANES columns to the next
 };
 
 template <typename E>
@@ -44,6 +45,7 @@ struct Backward {
   T* sum_b;
   int64_t hinges;
   int64_t pitch;
+  int64_t group;
 };
 
 template <typename E>

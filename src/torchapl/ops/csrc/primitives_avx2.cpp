@@ -11,6 +11,7 @@
 #define TORCHAPL_BYTES 32
 
 #include "begin.inc"
+#include "unmasked.inc"
 
 // The second operand is returned where one is NaN. (From a comparison GCC makes two instructions.)
 INLINE V<float> relu(V<float> v) { return _mm256_max_ps(V<float>{}, v); }

@@ -6,6 +6,7 @@
 #define TORCHAPL_BYTES 16
 
 #include "begin.inc"
+#include "unmasked.inc"
 
 // 0 > v is false for NaN.
 template <typename Vector>
