@@ -135,10 +135,8 @@ class SwapReport:
                 output_error=data["output_error"],
                 output_size=data.get("output_size", 0.0),
             )
-            _check_types(report)
-            for parts in (report.swaps, report.rewrites, report.left):
-                for part in parts:
-                    _check_types(part)
+            for described in (report, *report.swaps, *report.rewrites, *report.left):
+                _check_types(described)
             for swap in report.swaps:
                 if swap.dtype not in _DTYPES:
                     raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}")
@@ -250,11 +248,11 @@ def _tuple(value: object) -> object:
     return tuple(_tuple(item) for item in value) if isinstance(value, list) else value
 
 
-def _check_types(part: object) -> None:
-    for name, hint in get_type_hints(type(part)).items():
-        value = getattr(part, name)
+def _check_types(described: object) -> None:
+    for name, hint in get_type_hints(type(described)).items():
+        value = getattr(described, name)
         if not _fits(value, hint):
-            raise TypeError(f"{name} of {type(part).__name__} cannot be {value!r}")
+            raise TypeError(f"{name} of {type(described).__name__} cannot be {value!r}")
 
 
 def _fits(value: object, hint: Any) -> bool:
