@@ -289,3 +289,9 @@ def test_networks_bring_their_loss(name, loss):
     net = small(name)
     logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 3])
     torch.testing.assert_close(net.summed_loss(logits, labels), 5 * loss(logits, labels))
+
+
+def test_deep_supervision_refuses_smoothed_labels():
+    logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 3])
+    with pytest.raises(ValueError, match=r"label_smoothing must be 0, got 0\.2"):
+        small("nin-dsn").summed_loss(logits, labels, 0.2)
