@@ -44,6 +44,8 @@ def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[str]]:
     page = browser.new_context(**options).new_page()
+    # However busy the machine: pytest has a limit of its own.
+    page.set_default_timeout(0)
     wrong: list[str] = []
     page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
