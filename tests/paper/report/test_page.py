@@ -43,6 +43,7 @@ def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[str]]:
+    # However busy the machine: pytest has a limit of its own.
     context = browser.new_context(**options)
     context.set_default_timeout(0)
     page = context.new_page()
