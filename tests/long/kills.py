@@ -157,6 +157,8 @@ def live(folder: Path, processes: int, moment: Moment, victim: int | None) -> bo
 
 
 def kill_runs(root: Path, kills: int, processes: int, chance: random.Random, table: Table) -> None:
+    if not kills:
+        return
     kind = f"kill, {processes} process{'es' if processes > 1 else ''}"
     whole = root / f"whole-{processes}"
     if not live(whole, processes, NEVER, None):
@@ -272,6 +274,8 @@ def sweep(root: Path, victim: str, write: int) -> bool:
 
 
 def kill_sweeps(root: Path, kills: int, chance: random.Random, table: Table) -> None:
+    if not kills:
+        return
     whole = root / "whole-sweep"
     if not sweep(whole, "worker", 0):
         raise RuntimeError("a sweep that nobody kills did not end")

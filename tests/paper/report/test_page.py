@@ -243,7 +243,8 @@ def test_two_runs_side_by_side(page: Page) -> None:
     # The first panel's charts have become narrower with it.
     page.wait_for_function(
         """panel => {
-          const width = document.querySelector("[data-chart=curve] .main-svg").clientWidth;
+          const width = document.querySelector("[data-chart=curve] .main-svg")
+            .getBoundingClientRect().width;
           return 0.8 * panel < width && width < panel;
         }""",
         arg=left["width"],
