@@ -169,8 +169,8 @@ class Block {
     flushed_ = true;
   }
 
-  // The sums of one unit so far, after select(unit): number k is at totals()[k]. They are those of a
-  // and b of the first hinge, then of the next.
+  // The sums of one unit so far, after select(unit): number k is at totals()[k]. They are those of
+  // a and b of the first hinge, then of the next.
   void collapse() { kernels_.collapse(sum_a_, totals_.get(), 2 * problem_.hinges); }
 
   // The flushed sums of each unit, after the other select(): number k of unit u is at totals(k)[u].
