@@ -27,8 +27,12 @@ function drawn({ name, title, scale, header, rows }) {
   // Columns without a single entry say nothing.
   const used = header.map((_, i) => rows.some((row) => row[i] !== ""));
   const pick = (row) => row.filter((_, i) => used[i]).map((text) => text.replace("+-", "±"));
-  const label = name.replace(/^table(\d)/, "Table $1").replace(/^ablation/, "Ablation");
-  const made = table(`${label}: ${title} (${scale} scale)`, pick(header), rows.map(pick));
+  const label = name.replace(/^table(\d)/, "Table $1");
+  const made = table(
+    `${label[0].toUpperCase()}${label.slice(1)}: ${title} (${scale} scale)`,
+    pick(header),
+    rows.map(pick),
+  );
   made.dataset.table = `${name}/${scale}`;
   return made;
 }
