@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -25,7 +26,8 @@ def server() -> Iterator[str]:
         return
     if shutil.which("initdb") is None or shutil.which("postgres") is None:
         pytest.skip("PostgreSQL: set TORCHAPL_POSTGRES to a URL, or put initdb, postgres on PATH")
-    with tempfile.TemporaryDirectory() as name:
+    # Somebody else than root may not reach root's own folder for such files.
+    with tempfile.TemporaryDirectory(dir="/tmp" if os.geteuid() == 0 else None) as name:
         folder = Path(name)
         become = _unprivileged(folder)
         data = folder / "data"
@@ -46,7 +48,8 @@ def server() -> Iterator[str]:
             # Whoever connects waits until the server answers.
             yield f"postgresql+psycopg://apl@127.0.0.1:{port}/postgres"
         finally:
-            process.terminate()
+            # The fast way: the other one waits for connections that a failed test has left open.
+            process.send_signal(signal.SIGINT)
             process.wait()
 
 

@@ -269,7 +269,7 @@ def test_seeds_may_be_dates(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         write_result(folder, result)
     tables: Any = build_payload(tmp_path)["tables"]
-    assert [table["rows"][0][2] for table in tables] == ["2", "2"]
+    assert {table["rows"][0][2] for table in tables} == {"2"}
 
 
 def test_tables_that_fill_the_budget_leave_curves_and_epochs_out(runs: Path) -> None:
