@@ -107,7 +107,8 @@ def test_heat_maps_are_means_over_channels(images: RunCurves) -> None:
     layer = next(iter(images.learned.values()))
     values = layer.values(torch.tensor([-1.0])).reshape(layer.unit_shape).mean(0)
     shown = figure.axes[0].get_images()[0].get_array()
-    assert torch.allclose(torch.as_tensor(shown.filled()), values)
+    # Means of values of order 1 that cancel: their rounding is relative to 1.
+    assert torch.allclose(torch.as_tensor(shown.filled()), values, atol=1e-6)
 
 
 def test_figures_say_what_they_lack(events: RunCurves, runs: Path) -> None:
