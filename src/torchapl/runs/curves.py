@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,7 +238,8 @@ class RunCurves:
         tensors = read_tensors(path)
         self.moments: dict[str, dict[str, Layer]] = {}
         with naming(path):
-            for key in tensors:
+            # safetensors has its own order, another one in each file.
+            for key in sorted(tensors, key=_by_numbers):
                 moment, _, rest = key.partition("/")
                 name, _, kind = rest.rpartition("/")
                 if kind == "slope":
@@ -284,6 +286,12 @@ class RunCurves:
         count, stored = math.prod(whole.unit_shape), math.prod(layer.unit_shape)
         numbers = torch.arange(stored) * count // stored
         return (whole if stored == count else whole.picked(numbers)), numbers
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Return what sorts layer2 before layer10."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
 def _stored_layer(name: str, key: str, tensors: Mapping[str, Tensor]) -> Layer:

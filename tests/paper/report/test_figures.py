@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from torchapl import apl
 from torchapl.paper.report import figures
 from torchapl.paper.report.gallery import write_figures
-from torchapl.runs.curves import Layer, RunCurves, spread
+from torchapl.runs.curves import CURVES, Layer, RunCurves, spread
+from torchapl.runs.records import write_tensors
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +108,15 @@ def test_heat_maps_are_means_over_channels(images: RunCurves) -> None:
     layer = next(iter(images.learned.values()))
     values = layer.values(torch.tensor([-1.0])).reshape(layer.unit_shape).mean(0)
     shown = figure.axes[0].get_images()[0].get_array()
-    # Means of values of order 1 that cancel: their rounding is relative to 1.
-    assert torch.allclose(torch.as_tensor(shown.filled()), values, atol=1e-6)
+    assert torch.allclose(torch.as_tensor(shown.filled()), values)
+
+
+def test_layers_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    names = [f"layers.act{number}" for number in (1, 2, 3, 10, 11)]
+    kinds = ("slope", "offset")
+    tensors = {f"learned/{name}/{kind}": torch.ones(1, 2) for name in names for kind in kinds}
+    write_tensors(tmp_path / CURVES, tensors)
+    assert list(RunCurves(tmp_path).learned) == names
 
 
 def test_figures_say_what_they_lack(events: RunCurves, runs: Path) -> None:
