@@ -44,7 +44,7 @@ bench: $(STAMP)  ## Time the operator against torch's own activations
 
 demo: $(STAMP)  ## Install what is missing, then train ReLU, SiLU and APL networks and show a report
 	$(BIN)/torchapl reproduce table2 --scale lab --seeds 3 --selection-seeds 0 --workers 2 --runs demo/runs \
-	  --only atlas-dnn-relu --only atlas-dnn-silu --only atlas-dnn-apl --only atlas-dnn-apl-silu
+	  --only atlas-dnn-relu --only atlas-dnn-silu --only atlas-dnn-apl --only atlas-dnn-apl-default
 	$(BIN)/torchapl report demo/runs -o demo/report.html --figures demo/figures
 	@echo "Open demo/report.html in a browser; the figures are in demo/figures."
 

@@ -84,9 +84,20 @@ def test_silu_start_has_no_equal_hinges(hinges: int) -> None:
     assert not has_equal_hinges(unit.offset[:, None]).any()
 
 
-def test_default_start_is_silu() -> None:
+def test_default_start_is_leaky_silu() -> None:
     x = torch.randn(100, 7)
-    assert torch.equal(APL(7)(x), APL(7, 8, init=init.silu_)(x))
+    assert torch.equal(APL(7)(x), APL(7, 8, init=init.leaky_silu_)(x))
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.1, 0.2, 0.5, -0.1])
+def test_leaky_silu_start(leak: float) -> None:
+    x = torch.linspace(-6, 6, 1001)
+    unit = APL(num_hinges=8, init=functools.partial(init.leaky_silu_, negative_slope=leak))
+    assert (unit(x) - (leak * x + (1 - leak) * F.silu(x))).abs().max() < 0.035 * (1 - leak)
+    # The tails go on as lines: the leak on the left, x itself on the right.
+    far = unit(torch.tensor([-200.0, -100.0, 200.0]))
+    assert (far[1] - far[0]).item() / 100 == pytest.approx(leak, abs=0.03)
+    assert far[2] == 200
 
 
 @pytest.mark.parametrize(("name", "error"), [("silu", 0.037), ("gelu", 0.023), ("mish", 0.046)])
@@ -140,7 +151,7 @@ def test_authors_end_where_offsets_cannot_differ() -> None:
 
 def test_starts_record_no_gradient() -> None:
     slope, offset = (torch.zeros(2, 3, requires_grad=True) for _ in range(2))
-    for start in (init.authors_, init.relu_, init.leaky_, init.silu_):
+    for start in (init.authors_, init.relu_, init.leaky_, init.silu_, init.leaky_silu_):
         start(slope, offset)
     assert slope.grad_fn is None
 

@@ -18,7 +18,17 @@ from torchapl.modules import AffineAPL, Start, Unit, inner_unit
 from torchapl.theorem import AffineForm, hinges_from_piecewise_linear
 from torchapl.watch import Inputs, by_unit, named_units, watch
 
-__all__ = ["align_", "authors_", "gelu_", "leaky_", "mish_", "piecewise_linear_", "relu_", "silu_"]
+__all__ = [
+    "align_",
+    "authors_",
+    "gelu_",
+    "leaky_",
+    "leaky_silu_",
+    "mish_",
+    "piecewise_linear_",
+    "relu_",
+    "silu_",
+]
 
 # In bfloat16, 4096 units with 32 hinges take 9 draws, with 64 hinges 49, with 100 hinges 678.
 _MOST_DRAWS = 1000
@@ -95,6 +105,20 @@ def leaky_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.25) -> No
     _fill_(slope, offset, [-negative_slope], [0.0])
 
 
+def leaky_silu_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.2) -> None:
+    """Start near a SiLU that falls on the left, k x + (1 - k) SiLU(x); 8 hinges differ by 0.03.
+
+    As smooth as SiLU, and as good as Leaky ReLU at passing signals on through many layers.
+
+    Example:
+        >>> slope, offset = torch.empty(8, 3), torch.empty(8, 3)
+        >>> leaky_silu_(slope, offset)
+        >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
+        tensor([[-0.4051, -0.0091,  1.8180]])
+    """
+    _fill_(slope, offset, *_near("silu", len(slope), negative_slope))
+
+
 def silu_(slope: Tensor, offset: Tensor) -> None:
     """Start near SiLU, x sigmoid(x); with 6 hinges or more they differ by 0.04 at most.
 
@@ -132,10 +156,13 @@ def mish_(slope: Tensor, offset: Tensor) -> None:
 
 
 @cache
-def _near(name: str, hinges: int) -> tuple[Tensor, Tensor]:
-    """Return slopes and offsets; not quite the best fit of ``curves.fit``, but in a millisecond."""
+def _near(name: str, hinges: int, leak: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return slopes and offsets of leak x + (1 - leak) f(x).
+
+    Not quite the best fit of ``curves.fit``, but in a millisecond.
+    """
     x = torch.linspace(-6.0, 6.0, 2401, dtype=torch.float64, device="cpu")
-    y: Tensor = getattr(torch.nn.functional, name)(x)
+    y: Tensor = leak * x + (1 - leak) * getattr(torch.nn.functional, name)(x)
     (slope,) = torch.gradient(y, spacing=(x,))
     (curvature,) = torch.gradient(slope, spacing=(x,))
     left, right = _TAILS[name]
@@ -180,6 +207,7 @@ def piecewise_linear_(
 
 # What ``APL(init=...)`` takes by name.
 STARTS: dict[str, Start] = {
+    "leaky_silu": leaky_silu_,
     "silu": silu_,
     "gelu": gelu_,
     "mish": mish_,

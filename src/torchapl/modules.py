@@ -32,9 +32,9 @@ class APL(nn.Module):
         unit_dim: The axis of the input at which ``unit_shape`` starts: 1 for ``(N, C, ...)``, -1
             for units on the last axis, as in transformers. 1 by default, with a warning where
             ``(N, C, L)`` might as well be ``(B, T, D)``.
-        init: The curve at the start: ``"silu"``, ``"gelu"``, ``"mish"``, ``"leaky"``, ``"relu"``
-            or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
-            offset.
+        init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
+            ``"leaky"``, ``"relu"`` or ``"authors"``, see :mod:`torchapl.init`, or any function
+            that fills slope and offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -64,7 +64,7 @@ class APL(nn.Module):
         num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "silu",
+        init: Start | str = "leaky_silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -113,9 +113,9 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
             to every index of ``unit_dim``, ``"layer"`` one to the whole input.
         unit_dim: The axis of the channels, 1 by default; an input of three axes, which may be
             ``(N, C, L)`` or ``(B, T, D)``, asks for it.
-        init: The curve at the start: ``"silu"``, ``"gelu"``, ``"mish"``, ``"leaky"``, ``"relu"``
-            or ``"authors"``, see :mod:`torchapl.init`, or any function that fills slope and
-            offset.
+        init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
+            ``"leaky"``, ``"relu"`` or ``"authors"``, see :mod:`torchapl.init`, or any function
+            that fills slope and offset.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -135,7 +135,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         per: Sharing = "channel",
         *,
         unit_dim: int | None = None,
-        init: Start | str = "silu",
+        init: Start | str = "leaky_silu",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -228,7 +228,7 @@ class AffineAPL(nn.Module):
         num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "silu",
+        init: Start | str = "leaky_silu",
         scale: float = 1.0,
         shift: float = 0.0,
         skip: float = 0.0,

@@ -225,7 +225,7 @@ def test_study_scale_shortens_every_schedule(name: str) -> None:
 
 
 def test_the_default_row_moves_by_segments_at_every_scale() -> None:
-    for name in ("cifar10-cnn-apl-silu", "atlas-dnn-apl-silu"):
+    for name in ("cifar10-cnn-apl-default", "atlas-dnn-apl-default"):
         for scale in ("paper", "lab", "smoke"):
             assert scaled(get(name), scale).activation.steps == "segments"
     assert scaled(get("cifar10-cnn-apl"), "lab").activation.steps == "slopes"

@@ -322,13 +322,13 @@ def test_the_modern_table_has_one_rate_for_all_rows_and_a_wider_control() -> Non
         settings = sweep.next_jobs(cell, {})[0].settings()
         assert settings.data.augment
         assert settings.width == (0.53125 if name.endswith("relu-wide") else 0.5)
-        assert ("segments" in str(settings.activation)) == name.endswith("apl-silu")
+        assert ("segments" in str(settings.activation)) == name.endswith("apl-default")
 
 
 def test_the_modern_table_is_run_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("relu", "silu", "apl-silu")
+    names = ("relu", "silu", "apl-default")
     only = [text for name in names for text in ("--only", f"cifar10-aug-fast-{name}")]
     command = ["reproduce", "modern", "--scale", "smoke", "--seeds", "1", "--runs", str(tmp_path)]
     assert main([*command, *only, "--markdown"]) == 0

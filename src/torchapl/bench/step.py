@@ -30,7 +30,7 @@ from torchapl.paper.train.loop import Run
 from torchapl.paper.train.progress import Plain
 from torchapl.paper.train.trainer import Trainer
 
-# Their rows "apl-silu" (the library's default unit), "silu" and "relu", in the paper's sizes.
+# Their rows "apl-default" (the library's default unit), "silu" and "relu", in the paper's sizes.
 NETS = {
     "CNN": "cifar10-cnn",
     "NIN": "cifar10-nin",
@@ -118,7 +118,7 @@ def measure_step(
     torch.set_num_threads(threads)
     apl, silu, relu = (
         Trainer(_on_toy_data(get(f"{NETS[net]}-{row}")), 0, device=torch.device(device))
-        for row in ("apl-silu", "silu", "relu")
+        for row in ("apl-default", "silu", "relu")
     )
     for trainer in (apl, silu, relu):
         _lengthen_(trainer)

@@ -13,7 +13,7 @@ def act_layer(
     per: Sharing = "channel",
     *,
     unit_dim: int | None = None,
-    init: Start | str = "silu",
+    init: Start | str = "leaky_silu",
 ) -> Callable[..., LazyAPL]:
     """Return what ``timm.create_model(..., act_layer=...)`` takes.
 

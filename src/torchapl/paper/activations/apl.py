@@ -12,7 +12,7 @@ from torchapl.modules import Sharing, Start
 from torchapl.optim import Steps
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky", "silu", "gelu", "mish"]
+StartName = Literal["authors", "relu", "leaky", "leaky_silu", "silu", "gelu", "mish"]
 
 # The paper has at most 5; a typing error should not ask for gigabytes.
 _MOST_HINGES = 1000
@@ -41,7 +41,7 @@ class AdaptivePiecewiseLinear(Activation):
 
     kind = "apl"
     title = "APL"
-    usual = "apl:8:channel:silu:segments"
+    usual = "apl:8:channel:leaky_silu:segments"
     curves = APL
 
     num_hinges: int = 1
@@ -71,13 +71,8 @@ class AdaptivePiecewiseLinear(Activation):
 
     def build(self, unit_shape: tuple[int, ...]) -> APL:
         shapes = {"unit": unit_shape, "channel": unit_shape[:1], "layer": ()}
-        starts: dict[str, Start] = {
-            "authors": partial(init.authors_, slope_bound=self.slope_bound),
-            "relu": init.relu_,
-            "leaky": init.leaky_,
-            "silu": init.silu_,
-            "gelu": init.gelu_,
-            "mish": init.mish_,
-        }
-        unit = APL(shapes[self.per], self.num_hinges, init=starts[self.start])
+        start: Start = init.STARTS[self.start]
+        if self.start == "authors":
+            start = partial(init.authors_, slope_bound=self.slope_bound)
+        unit = APL(shapes[self.per], self.num_hinges, init=start)
         return unit.requires_grad_(not self.frozen)

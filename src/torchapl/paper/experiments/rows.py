@@ -23,15 +23,15 @@ OTHERS = tuple(
 )
 # What torchapl does unless told otherwise.
 DEFAULT = ActivationRow(
-    "apl-silu",
+    "apl-default",
     "APL per channel, the library's default",
     Activation.parse("apl"),
 )
 # What the start alone is worth.
 DEFAULT_FROZEN = ActivationRow(
-    "apl-silu-frozen",
+    "apl-default-frozen",
     "APL per channel, frozen at the default's start",
-    Activation.parse("apl:8:channel:silu:frozen"),
+    Activation.parse("apl:8:channel:leaky_silu:frozen"),
 )
 LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
 
