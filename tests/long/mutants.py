@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import gc
 import inspect
@@ -74,16 +75,28 @@ def sample(path: Path, count: int, seed: int) -> tuple[list[Mutant], int]:
         if isinstance(mutation.contained_by_top_level_function, libcst.FunctionDef)
     ]
 
+    statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+
     def mutant(number: int, mutation: Mutation) -> Mutant:
         node = mutation.original_node
         changed = module.deep_replace(node, mutation.mutated_node)
         assert isinstance(changed, libcst.Module)
-        place = positions[node]
-        return Mutant(path, number, range(place.start.line, place.end.line + 1), changed.code)
+        return Mutant(path, number, _lines(positions[node].start.line, statements), changed.code)
 
     numbers = list(range(len(inside)))
     random.Random(seed).shuffle(numbers)
     return [mutant(number, inside[number]) for number in sorted(numbers[:count])], len(inside)
+
+
+def _lines(line: int, statements: list[ast.stmt]) -> range:
+    """Return the lines of the statement that a line belongs to, without those of its body."""
+
+    def lines_of(statement: ast.stmt) -> range:
+        body = getattr(statement, "body", None)
+        last = body[0].lineno - 1 if body else statement.end_lineno
+        return range(statement.lineno, max(last or 0, statement.lineno) + 1)
+
+    return min((found for found in map(lines_of, statements) if line in found), key=len)
 
 
 def functions_in(paths: Iterable[Path]) -> dict[Place, list[FunctionType]]:

@@ -243,7 +243,8 @@ def test_two_runs_side_by_side(page: Page) -> None:
     # The first panel's charts become narrower with it.
     page.wait_for_function(
         """panel => {
-            const { width } = document.querySelector("[data-chart=curve] .main-svg").getBoundingClientRect();
+            const chart = document.querySelector("[data-chart=curve] .main-svg");
+            const { width } = chart.getBoundingClientRect();
             return 0.8 * panel < width && width < panel;
         }""",
         arg=left["width"],
