@@ -15,7 +15,7 @@ import libcst
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.file_mutation import Mutation, MutationVisitor
 from mutmut.mutation.mutators import mutation_operators
-from mutmut.mutation.pragma_handling import get_ignored_lines
+from mutmut.mutation.pragma_handling import IgnoredCode
 
 # A function by its file, its name there and its first line.
 Place = tuple[str, str, int]
@@ -63,10 +63,10 @@ class Mutant:
 
 
 def sample(path: Path, count: int, seed: int) -> tuple[list[Mutant], int]:
-    """Return some of the changes of a file, drawn at random, and how many there are."""
+    """Return some of the changes of a file, in random order, and how many there are."""
     text = path.read_text()
     wrapper = MetadataWrapper(libcst.parse_module(text))
-    visitor = _Bodies(mutation_operators, get_ignored_lines(str(path), text, wrapper))
+    visitor = _Bodies(mutation_operators, IgnoredCode(set(), set(), set()))
     module = wrapper.visit(visitor)
     positions = wrapper.resolve(PositionProvider)
     inside = [
@@ -85,7 +85,7 @@ def sample(path: Path, count: int, seed: int) -> tuple[list[Mutant], int]:
 
     numbers = list(range(len(inside)))
     random.Random(seed).shuffle(numbers)
-    return [mutant(number, inside[number]) for number in sorted(numbers[:count])], len(inside)
+    return [mutant(number, inside[number]) for number in numbers[:count]], len(inside)
 
 
 def _lines(line: int, statements: list[ast.stmt]) -> range:
@@ -104,7 +104,8 @@ def functions_in(paths: Iterable[Path]) -> dict[Place, list[FunctionType]]:
     names = {str(path) for path in paths}
     found: dict[Place, list[FunctionType]] = {}
     for function in gc.get_objects():
-        if isinstance(function, FunctionType) and function.__code__.co_filename in names:
+        # Not isinstance, of which some objects make a call that warns.
+        if type(function) is FunctionType and function.__code__.co_filename in names:
             found.setdefault(_place(function.__code__), []).append(function)
     return found
 

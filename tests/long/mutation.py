@@ -95,10 +95,10 @@ SELECTED = ("-m", "not slow and not exhaustive", "-k", "not compile and not opch
 # Processor time of a fork, as a multiple of what its tests took unchanged, and more; a change that
 # takes longer never ends.
 PATIENCE, GRACE = 10, 30
-
-
-# How a change may end; the others are unnoticed, not reached by any test, and no change after all.
+# How a change may end; the other ways are "unnoticed" and "not reached" by any test.
 NOTICED = ("noticed", "never ends")
+# It was no change after all.
+SAME = "same code"
 # The lines that each test reaches, by its number, and how long it takes.
 Reached = dict[int, tuple[set[int], float]]
 
@@ -110,11 +110,17 @@ class Session:
         path: Of the file that is changed.
         changes: To try.
         seconds: Of tests at most for each change.
+        keep: Told how each change ended.
     """
 
-    def __init__(self, path: Path, changes: list[Mutant], seconds: float) -> None:
-        self.path, self.changes, self.seconds = path, changes, seconds
-        self.outcomes: dict[int, str] = {}
+    def __init__(
+        self,
+        path: Path,
+        changes: list[Mutant],
+        seconds: float,
+        keep: Callable[[Mutant, str], None],
+    ) -> None:
+        self.path, self.changes, self.seconds, self.keep = path, changes, seconds, keep
         self._failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -123,9 +129,10 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise RuntimeError("the tests could not be collected")
+        functions = functions_in([self.path])
+        # Forks share memory that the collector leaves alone.
         gc.collect()
         gc.freeze()
-        functions = functions_in([self.path])
         reached: Reached = in_fork(lambda: self._reach(session.items))
         for change in self.changes:
             chosen, left = [], self.seconds
@@ -136,12 +143,12 @@ class Session:
 
             def tried(change: Mutant = change, chosen: list[pytest.Item] = chosen) -> str:
                 if not change.apply(functions):
-                    return "same code"
+                    return SAME
                 return "unnoticed" if self._pass(chosen) else "noticed"
 
             limit = GRACE + PATIENCE * (self.seconds - left)
             outcome = in_fork(tried, int(limit)) if chosen else "not reached"
-            self.outcomes[change.number] = outcome or "never ends"
+            self.keep(change, outcome or "never ends")
         return True
 
     def _pass(self, items: list[pytest.Item]) -> bool:
@@ -176,41 +183,50 @@ class Session:
 
 
 def in_fork(work: Callable[[], Any], limit: int | None = None) -> Any:
-    """Return what work returns in a child process, or None where it dies or takes too long."""
+    """Return what work returns in a child process, or None where a signal ends it.
+
+    Args:
+        work: Returns something else than None.
+        limit: Of its processor time, in seconds; for work that is not to write anything.
+    """
     with tempfile.TemporaryFile() as file:
         child = os.fork()
         if not child:
+            code = 1
             try:
                 if limit is not None:
-                    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+                    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
                     nothing = os.open(os.devnull, os.O_RDWR)
                     for descriptor in (0, 1, 2):
                         os.dup2(nothing, descriptor)
                 pickle.dump(work(), file)
                 file.flush()
-            except Exception:
-                traceback.print_exc()
+                code = 0
+            except BaseException:
+                file.write(traceback.format_exc().encode())
+                file.flush()
             finally:
-                os._exit(0)
-        os.waitpid(child, 0)
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         file.seek(0)
-        content = file.read()
-        return pickle.loads(content) if content else None
+        if code > 0:
+            raise RuntimeError(file.read().decode())
+        return None if code else pickle.load(file)
 
 
 def try_changes(
-    path: Path, tests: list[str], changes: list[Mutant], seconds: float
-) -> dict[int, str]:
-    """Return how each change of a file ended, by its number."""
-    session = Session(path, changes, seconds)
-    options = ["-p", "no:cacheprovider", "--capture=no", "--assert=plain"]
-    options += SELECTED
+    path: Path,
+    tests: list[str],
+    changes: list[Mutant],
+    seconds: float,
+    keep: Callable[[Mutant, str], None],
+) -> None:
+    options = ["-p", "no:cacheprovider", "--capture=no", "--assert=plain", *SELECTED]
     paths = [str(ROOT / "tests" / test) for test in tests]
     with contextlib.redirect_stdout(io.StringIO()) as told:
-        code = pytest.main([*options, *paths], [session])
-    if code not in (0, 5):
+        code = pytest.main([*options, *paths], [Session(path, changes, seconds, keep)])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest ended with {code!r}:\n{told.getvalue()}")
-    return session.outcomes
 
 
 def interval(noticed: int, tried: int, everything: bool) -> tuple[float, float]:
@@ -228,28 +244,33 @@ def measure(file: str, args: argparse.Namespace) -> bool:
     """Print the line of a file and what nobody noticed; say whether enough was."""
     path = ROOT / "src" / "torchapl" / file
     changes, whole = sample(path, args.sample, args.seed)
-    keys = [hashlib.sha256(f"{file} {change.source}".encode()).hexdigest() for change in changes]
+    keys = {
+        change: hashlib.sha256(f"{file} {change.source}".encode()).hexdigest() for change in changes
+    }
     record: dict[str, str] = {}
     if args.record.exists():
         record = dict(json.loads(line) for line in args.record.read_text().splitlines())
-    untried = [change for change, key in zip(changes, keys, strict=True) if key not in record]
+    outcomes = {change: record.get(keys[change], "") for change in changes}
+
+    def keep(change: Mutant, outcome: str) -> None:
+        outcomes[change] = outcome
+        with args.record.open("a") as lines:
+            lines.write(json.dumps([keys[change], outcome]) + "\n")
+
+    untried = [change for change in changes if outcomes[change] not in (*NOTICED, SAME)]
     if file in HIDDEN:
         sys.modules[HIDDEN[file]] = None  # type: ignore[assignment]
-    outcomes = try_changes(path, TESTS[file], untried, args.seconds) if untried else {}
-    with args.record.open("a") as lines:
-        for change, key in zip(changes, keys, strict=True):
-            record.setdefault(key, outcomes.get(change.number, ""))
-            if outcomes.get(change.number) in NOTICED:
-                lines.write(json.dumps([key, outcomes[change.number]]) + "\n")
-    counts = Counter(record[key] for key in keys)
-    tried = len(changes) - counts["same code"]
+    if untried:
+        try_changes(path, TESTS[file], untried, args.seconds, keep)
+    counts = Counter(outcomes.values())
+    tried = counts.total() - counts[SAME]
     noticed = sum(counts[outcome] for outcome in NOTICED)
     low, high = interval(noticed, tried, len(changes) == whole)
     share = f"{noticed / tried:.1%} ({low:.1%} to {high:.1%})"
     print(f"| {file} | {whole} | {tried} | {noticed} | {share} |", flush=True)
-    for change, key in zip(changes, keys, strict=True):
-        if record[key] not in (*NOTICED, "same code"):
-            print(f"{file}, change {change.number}, {record[key]}:\n{change}\n", file=sys.stderr)
+    for change, outcome in outcomes.items():
+        if outcome not in (*NOTICED, SAME):
+            print(f"{file}, change {change.number}, {outcome}:\n{change}\n", file=sys.stderr)
     return noticed >= LEAST * tried
 
 
