@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,12 +46,26 @@ def server() -> Iterator[str]:
                 preexec_fn=become,
             )
         try:
-            # Whoever connects waits until the server answers.
+            _wait_for(process, f"postgresql://apl@127.0.0.1:{port}/postgres")
             yield f"postgresql+psycopg://apl@127.0.0.1:{port}/postgres"
         finally:
             # The fast way: the other one waits for connections that a failed test has left open.
             process.send_signal(signal.SIGINT)
             process.wait()
+
+
+def _wait_for(process: subprocess.Popen[bytes], url: str) -> None:
+    """Wait until the server answers, however busy the machine."""
+    import psycopg
+
+    while True:
+        try:
+            psycopg.connect(url).close()
+        except psycopg.OperationalError:
+            assert process.poll() is None, "the server has ended"
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _unprivileged(folder: Path) -> Callable[[], None] | None:

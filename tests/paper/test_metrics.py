@@ -127,6 +127,23 @@ def test_empty_background_bins_are_joined() -> None:
     assert math.isfinite(cut_significance(scores, labels))
 
 
+def test_bins_are_joined_from_the_signals_side_until_each_has_ten_background_rows() -> None:
+    # Signal and background rows by output; nine are too few, ten are enough.
+    rows = {0.9: (100, 9), 0.7: (50, 1), 0.5: (30, 10), 0.2: (10, 1000), 0.1: (5, 4)}
+    scores = torch.cat([torch.full((sum(counts),), at) for at, counts in rows.items()])
+    labels = torch.cat([torch.tensor([1] * s + [0] * b) for s, b in rows.values()])
+    joined = torch.tensor([[150, 10], [30, 10], [15, 1004]], dtype=torch.float64)
+    signal, background = (joined / joined.sum(0) * torch.tensor([7.0, 90.0])).unbind(1)
+    found = histogram_significance(scores, labels, signal=7.0, background=90.0, uncertainty=0.1)
+    assert found == pytest.approx(binned_significance(signal, background, 0.1))
+
+
+def test_bins_without_uncertainty_are_independent_counting_experiments() -> None:
+    signal, background = torch.tensor([3.0, 40.0]), torch.tensor([20.0, 500.0])
+    single = [asimov_significance(s, b, 0.0) for s, b in ((3.0, 20.0), (40.0, 500.0))]
+    assert binned_significance(signal, background, 0.0) == pytest.approx(math.hypot(*single))
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="3 scores do not fit 2 labels"):
         auc(torch.rand(3), torch.ones(2))

@@ -240,12 +240,15 @@ def test_two_runs_side_by_side(page: Page) -> None:
     assert right is not None
     assert left["y"] == right["y"]
     assert left["x"] < right["x"]
-    # The first panel's charts have become narrower with it.
-    chart = page.locator("[data-chart=curve] .main-svg").first
-    page.wait_for_timeout(300)
-    box = chart.bounding_box()
-    assert box is not None
-    assert 0.8 * left["width"] < box["width"] < left["width"]
+    # The first panel's charts become narrower with it.
+    page.wait_for_function(
+        """panel => {
+            const chart = document.querySelector("[data-chart=curve] .main-svg");
+            const { width } = chart.getBoundingClientRect();
+            return 0.8 * panel < width && width < panel;
+        }""",
+        arg=left["width"],
+    )
     choose(page, "unit", index=3)
     titles = page.locator("[data-part=curve-title]").all_inner_texts()
     assert "unit 3" in titles[0]
