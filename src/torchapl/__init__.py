@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchapl import curves, init
     from torchapl.functional import apl
+    from torchapl.fusion import FusedAPL, fuse
     from torchapl.modules import APL, LazyAPL
     from torchapl.ops.extension import Backend, backends
     from torchapl.optim import curve_parameters, l2_penalty, parameter_groups, slope_penalty
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "APL",
     "Backend",
+    "FusedAPL",
     "LazyAPL",
     "Swap",
     "SwapReport",
@@ -33,6 +35,7 @@ __all__ = [
     "curve_parameters",
     "curves",
     "describe",
+    "fuse",
     "init",
     "l2_penalty",
     "log_run",
@@ -48,6 +51,7 @@ __all__ = [
 # that only wants the unit for the rest.
 _HOMES = {
     "functional": ("apl",),
+    "fusion": ("FusedAPL", "fuse"),
     "modules": ("APL", "LazyAPL"),
     "ops.extension": ("Backend", "backends"),
     "optim": ("curve_parameters", "l2_penalty", "parameter_groups", "slope_penalty"),

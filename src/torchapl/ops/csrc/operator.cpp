@@ -309,6 +309,8 @@ std::vector<std::string> capabilities() {
 
 std::string capability() { return current().load()->name; }
 
+const Capability& current_capability() { return *current(); }
+
 void set_capability(const std::string& name) {
   for (const Capability* capability : runnable()) {
     if (capability->name == name) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "primitives.h"
+
 namespace torchapl {
 
 // Makes these the CPU's kernels of torchapl::apl and torchapl::apl_backward.
@@ -12,6 +14,7 @@ void register_kernels();
 // Instruction sets that this machine can run, the fastest last, and the one in use.
 std::vector<std::string> capabilities();
 std::string capability();
+const Capability& current_capability();
 // Throws std::invalid_argument for the name of another one.
 void set_capability(const std::string& name);
 

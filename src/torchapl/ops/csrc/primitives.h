@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "curve.h"
 #include "elements.h"
 
 namespace torchapl {
@@ -71,6 +72,7 @@ struct PrimitivesOf<ElementList<E...>> : Primitives<E>... {};
 struct Capability {
   const char* name;
   PrimitivesOf<Elements> primitives;
+  CurvePrimitivesOf<Elements> curves;
 };
 
 extern const Capability baseline;

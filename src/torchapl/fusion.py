@@ -1,0 +1,199 @@
+"""Curves frozen for inference: a layer of units becomes the quickest operator that computes it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from torchapl.curves.kinks import Kinks
+from torchapl.curves.simplify import put
+from torchapl.functional import _is_exporting, apl
+from torchapl.modules import APL, AffineAPL, Unit, inner_unit
+from torchapl.ops.curve import check, curve, evaluate
+from torchapl.ops.table import segment_table
+from torchapl.surgery.apply import like_unit
+from torchapl.watch import named_units
+
+
+def fuse(model: nn.Module) -> nn.Module:
+    """Return a copy for inference, with every layer of units in its quickest form.
+
+    The outputs stay the same up to rounding. What becomes of a layer:
+
+    - Hinges that do nothing are dropped, and hinges at one place merged. A layer of ReLUs becomes
+      an ``nn.ReLU``.
+    - A layer whose curves are all the same has one.
+    - An :class:`~torchapl.curves.AffineAPL` is computed in one pass over the input, with its affine
+      map folded into the curve.
+    - Curves with five kinks or more that whole maps share become tables of segments, which take
+      nearly as long for 15 kinks as for 8. Kernels use them where they are faster.
+
+    The new modules hold buffers and no parameters; a gradient of the input passes through them.
+    Exported programs (``torch.export``, ONNX, ``torch.jit.trace``) hold plain operators, as those
+    of units do. Subclasses of the units with a ``forward`` of their own are left as they are.
+
+    Args:
+        model: Holds units somewhere, or is one; stays as it is.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), APL(8), nn.Conv2d(8, 8, 3), APL(8, init="relu"))
+        >>> fuse(model)
+        Sequential(
+          (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
+          (1): FusedAPL((), kinks=9, unit_dim=1)
+          (2): Conv2d(8, 8, kernel_size=(3, 3), stride=(1, 1))
+          (3): ReLU()
+        )
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    fused = copy.deepcopy(model)
+    replaced: dict[int, nn.Module] = {}
+    for name, unit in list(named_units(fused, remove_duplicate=False)):
+        if type(unit).forward not in (APL.forward, AffineAPL.forward):
+            continue
+        if id(unit) not in replaced:
+            replaced[id(unit)] = like_unit(_fused(name, unit), unit)
+        fused = put(fused, name, replaced[id(unit)])
+    return fused
+
+
+class FusedAPL(nn.Module):
+    r"""Curves frozen for inference; :func:`fuse` makes them of units.
+
+    .. math::
+        f(x) = r x + t + \sum_k j_k \max(0, p_k - x)
+
+    Its numbers stay in float32 or float64 when a model is brought to half precision.
+
+    Attributes:
+        jump: By how much the slopes rise at the kinks, of shape ``(kinks, *unit_shape)``.
+        position: Where the kinks are, ascending.
+        line: r and t, of shape ``(2, *unit_shape)``; empty for max(0, x) in place of r*x + t.
+        table: The same curves as segments, ``(*unit_shape, 4 * 2**levels)``; may be empty.
+    """
+
+    jump: Tensor
+    position: Tensor
+    line: Tensor
+    table: Tensor
+
+    def __init__(
+        self, jump: Tensor, position: Tensor, line: Tensor, table: Tensor, unit_dim: int
+    ) -> None:
+        super().__init__()
+        self.unit_dim = unit_dim
+        for name, numbers in zip(_NUMBERS, (jump, position, line, table), strict=True):
+            self.register_buffer(name, numbers)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if forward_ad._current_level >= 0 or _is_exporting():
+            return evaluate(input, self.jump, self.position, self.line, self.unit_dim)
+        if not self.line.numel() and (not self.table.numel() or not input.is_cpu):
+            return apl(input, self.jump, self.position, unit_dim=self.unit_dim)
+        try:
+            return curve(
+                input, self.jump, self.position, self.line, self.table, self.unit_dim
+            )
+        except RuntimeError:
+            # Its messages name what does not fit.
+            check(input, self.jump, self.position, self.line, self.unit_dim)
+            raise
+
+    def extra_repr(self) -> str:
+        kinks = len(self.jump) + (0 if self.line.numel() else 1)
+        return f"{tuple(self.jump.shape[1:])}, kinks={kinks}, unit_dim={self.unit_dim}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FusedAPL:
+        before = {name: getattr(self, name) for name in _NUMBERS}
+        super()._apply(fn, recurse)
+        for name, numbers in before.items():
+            moved = getattr(self, name)
+            # In half precision the segments of a curve would no longer meet; tables are float32.
+            if moved.dtype != numbers.dtype and (name == "table" or moved.dtype.itemsize < 4):
+                setattr(self, name, numbers.to(moved.device))
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        # Other curves than these may have another number of kinks.
+        for name in _NUMBERS:
+            saved, own = state_dict.get(prefix + name), getattr(self, name)
+            if isinstance(saved, Tensor) and saved.shape != own.shape:
+                setattr(self, name, own.new_empty(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)  # type: ignore[arg-type]
+
+
+_NUMBERS = ("jump", "position", "line", "table")
+
+
+@torch.no_grad()
+def _fused(name: str, unit: Unit) -> nn.Module:
+    inner = inner_unit(unit)
+    if any(nn.parameter.is_lazy(parameter) for parameter in inner.parameters()):
+        raise ValueError(f"the units of {name!r} have no curves yet: run the model once")
+    dtype = torch.promote_types(inner.slope.dtype, torch.float32)
+    kinks = Kinks.unordered(unit)
+    kinks = kinks._replace(position=kinks.position.to(dtype).double())
+    all_kinks = _merged(kinks.position, kinks.jump)
+    if isinstance(unit, AffineAPL):
+        position, jump = all_kinks
+        line = torch.stack([kinks.right_slope, kinks.right_intercept], -1)
+    else:
+        # The last is that of max(0, x).
+        position, jump = _merged(kinks.position[..., :-1], kinks.jump[..., :-1])
+        line = position[..., :0]
+        if jump.shape[-1] == 0:
+            return nn.ReLU()
+    table = None
+    if dtype == torch.float32 and len(inner.unit_shape) <= 1:
+        table = segment_table(*all_kinks, kinks.right_slope, kinks.right_intercept)
+    if table is None:
+        table = position[..., :0].float()
+    if _all_equal(position, jump, line):
+        position, jump, line, table = (
+            numbers.reshape(-1, numbers.shape[-1])[0] for numbers in (position, jump, line, table)
+        )
+    return FusedAPL(
+        jump.to(dtype).movedim(-1, 0).contiguous(),
+        position.to(dtype).movedim(-1, 0).contiguous(),
+        line.to(dtype).movedim(-1, 0).contiguous() if line.numel() else line.new_empty(0),
+        table.contiguous() if table.numel() else table.new_empty(0),
+        inner.unit_dim,
+    )
+
+
+def _merged(position: Tensor, jump: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the curves' kinks in ascending order, without those that do nothing.
+
+    All curves of a layer have as many as the one with the most. Where there are fewer, the last is
+    there several times with a part of its jump each: a kink without jump would make 0 * inf.
+    """
+    position, order = position.sort(-1)
+    jump = jump.gather(-1, order)
+    # Kinks at one place get one index, and the sum of their jumps.
+    index = torch.nn.functional.pad((position.diff(dim=-1) != 0).long(), (1, 0)).cumsum(-1)
+    jump = torch.zeros_like(jump).scatter_add_(-1, index, jump)
+    position = torch.zeros_like(position).scatter_(-1, index, position)
+    _, order = (jump == 0).sort(dim=-1, stable=True)
+    count = (jump != 0).sum(-1, keepdim=True)
+    most = int(count.max()) if count.numel() else 0
+    position, jump = (t.gather(-1, order)[..., :most] for t in (position, jump))
+    place = torch.arange(most, device=jump.device).expand_as(jump)
+    last = (count - 1).clamp(min=0)
+    source = place.minimum(last)
+    parts = (place - last + 1).clamp(min=0).minimum(most - 1 - last)
+    return position.gather(-1, source), jump.gather(-1, source) * torch.exp2(-parts.double())
+
+
+def _all_equal(*numbers: Tensor) -> bool:
+    """Tell whether all curves of a layer are the same."""
+    together = torch.cat(numbers, -1)
+    curves = together.reshape(-1, together.shape[-1])
+    return len(curves) > 1 and bool((curves == curves[:1]).all())

@@ -1,0 +1,296 @@
+#include "curve.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "geometry.h"
+#include "kernels.h"
+#include "operator.h"
+#include "tensor.h"
+
+namespace torchapl {
+namespace {
+
+// A task has about this many elements, as in torch's own kernels.
+constexpr int64_t TASK = 16384;
+// Rows of a map that are shorter than this are not worth a table's way into registers.
+constexpr int64_t SHORTEST = 64;
+// Columns whose numbers stay in the first-level cache while the rows pass by.
+constexpr int64_t BLOCK = 256;
+constexpr int64_t BLOCK_ROWS = 64;
+
+const std::array<int32_t, 4>& dtypes() {
+  static const std::array<int32_t, 4> codes = {
+      aoti_torch_dtype_float32(), aoti_torch_dtype_float64(), aoti_torch_dtype_bfloat16(),
+      aoti_torch_dtype_float16()};
+  return codes;
+}
+
+size_t storage_of(const Tensor& tensor) {
+  return std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) - dtypes().begin();
+}
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw std::runtime_error("torchapl: " + reason);
+}
+
+void check_tensor(const char* name, const Tensor& tensor) {
+  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
+  if (storage_of(tensor) == dtypes().size()) {
+    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
+  }
+}
+
+// The number of levels of a table, 0 for none.
+int64_t levels_of(const Tensor& table) {
+  if (table.numel() == 0) return 0;
+  const int64_t numbers = table.sizes()[table.dim() - 1];
+  for (int64_t levels = 3; levels <= 8; ++levels) {
+    if (numbers == int64_t{4} << levels) return levels;
+  }
+  refuse("table must have 4 * 2^levels numbers for each curve, with 3 to 8 levels");
+}
+
+bool fits(Extents sizes, int64_t first, Extents units) {
+  return sizes.dims - first >= units.dims &&
+         std::equal(units.begin(), units.end(), sizes.begin() + first);
+}
+
+// Returns a non-negative unit_dim. Nothing outside the tensors is read or written for arguments
+// that pass.
+int64_t check(const Tensor& input, const Tensor& jump, const Tensor& position, const Tensor& line,
+              const Tensor& table, int64_t unit_dim) {
+  check_tensor("input", input);
+  check_tensor("jump", jump);
+  check_tensor("position", position);
+  check_tensor("line", line);
+  check_tensor("table", table);
+  const Extents sizes = input.sizes(), kinks = jump.sizes();
+  if (kinks.dims == 0 || !(kinks == position.sizes())) {
+    refuse("jump and position must agree in a shape (kinks, *unit_shape)");
+  }
+  const Extents units = {kinks.first + 1, kinks.dims - 1};
+  const int64_t first = units.dims == 0 ? 0 : unit_dim < 0 ? unit_dim + sizes.dims : unit_dim;
+  if (first < 0 || first > sizes.dims || !fits(sizes, first, units)) {
+    refuse("the curves do not fit an input at unit_dim=" + std::to_string(unit_dim));
+  }
+  const bool has_line = line.dim() != 1 || line.numel() != 0;
+  if (has_line &&
+      (line.dim() != kinks.dims || line.sizes()[0] != 2 || !fits(line.sizes(), 1, units))) {
+    refuse("line must have the shape (2, *unit_shape), or be empty");
+  }
+  if (levels_of(table) > 0 && (table.dim() != kinks.dims || units.dims > 1 ||
+                               storage_of(table) != 0 || !fits(table.sizes(), 0, units))) {
+    refuse("table must be float32 of shape (*unit_shape, numbers) with at most one axis of units");
+  }
+  return first;
+}
+
+bool same_layout(const Tensor& left, const Tensor& right) {
+  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
+  for (int64_t d = 0; d < sizes.dims; ++d) {
+    if (sizes[d] != 1 && one[d] != other[d]) return false;
+  }
+  return left.dtype() == right.dtype();
+}
+
+Tensor copied(const Tensor& source, Tensor target) {
+  copy(source, target);
+  return target;
+}
+
+template <typename Function>
+void parallel(int64_t tasks, const Function& function) {
+  if (tasks == 1) {
+    function(0);
+    return;
+  }
+  const auto callback = [](int64_t begin, int64_t end, void* context) {
+    for (int64_t task = begin; task < end; ++task) (*static_cast<const Function*>(context))(task);
+  };
+  void* context = const_cast<void*>(static_cast<const void*>(&function));
+  if (torch_parallel_for(0, tasks, 1, callback, context) != 0) {
+    throw std::runtime_error("torchapl: torch's parallel_for failed");
+  }
+}
+
+// What the loops need: dense maps, numbers in memory order.
+struct Work {
+  Geometry geometry;
+  Storage storage;
+  const void* x;
+  void* y;
+  const void* jump;
+  const void* position;
+  const void* line;  // a null pointer for max(0, x)
+  int64_t kinks;
+  const float* table;
+  int64_t levels;
+};
+
+// Calls run(unit, offset, n) for all pieces of rows, each of one unit; tasks are pieces of memory.
+template <typename Function>
+void by_pieces(const Geometry& g, const Function& run) {
+  const int64_t elements = g.outer * g.units * g.inner;
+  const int64_t tasks = std::max<int64_t>(1, elements / TASK);
+  const int64_t size = (elements / tasks + 63) / 64 * 64;
+  parallel((elements + size - 1) / size, [&](int64_t task) {
+    const int64_t end = std::min(elements, (task + 1) * size);
+    for (int64_t i = task * size; i < end;) {
+      const int64_t row = i / g.inner, n = std::min(end, (row + 1) * g.inner) - i;
+      run(row % g.units, i, n);
+      i += n;
+    }
+  });
+}
+
+template <typename E, typename T = Arithmetic<E>>
+void run_hinges(const Work& w, const CurvePrimitives<E>& loops) {
+  const Geometry& g = w.geometry;
+  Curves<E> curves = {};
+  curves.kinks = w.kinks;
+  curves.pitch = g.units;
+  const auto at = [&](Curves<E>& c, int64_t unit, int64_t offset) {
+    c.x = static_cast<const E*>(w.x) + offset;
+    c.y = static_cast<E*>(w.y) + offset;
+    c.line = static_cast<const T*>(w.line) + unit;
+    c.jump = static_cast<const T*>(w.jump) + unit;
+    c.position = static_cast<const T*>(w.position) + unit;
+  };
+  if (g.inner > 1 || g.units == 1) {
+    curves.shared = true;
+    curves.rows = 1;
+    by_pieces(g, [&](int64_t unit, int64_t offset, int64_t n) {
+      Curves<E> piece = curves;
+      at(piece, unit, offset);
+      piece.n = n;
+      loops.hinges(piece);
+    });
+    return;
+  }
+  const int64_t blocks = (g.units + BLOCK - 1) / BLOCK;
+  parallel(blocks * ((g.outer + BLOCK_ROWS - 1) / BLOCK_ROWS), [&](int64_t task) {
+    const int64_t column = task % blocks * BLOCK, row = task / blocks * BLOCK_ROWS;
+    Curves<E> block = curves;
+    at(block, column, row * g.units + column);
+    block.rows = std::min(BLOCK_ROWS, g.outer - row);
+    block.n = std::min(BLOCK, g.units - column);
+    block.stride = g.units;
+    loops.hinges(block);
+  });
+}
+
+template <typename E>
+void run(const Work& w, const Capability& capability) {
+  const CurvePrimitives<E>& loops = capability.curves;
+  const Geometry& g = w.geometry;
+  const bool long_rows = g.units == 1 || g.inner >= SHORTEST;
+  const int64_t kinks = w.kinks + (w.line == nullptr ? 1 : 0);
+  if (w.levels > 0 && loops.lookup != nullptr && long_rows &&
+      kinks >= capability.curves.fewest_kinks) {
+    const int64_t size = int64_t{4} << w.levels;
+    by_pieces(g, [&](int64_t unit, int64_t offset, int64_t n) {
+      loops.lookup(static_cast<const E*>(w.x) + offset, static_cast<E*>(w.y) + offset, n,
+                   w.table + unit * size, w.levels);
+    });
+  } else if (w.line != nullptr) {
+    run_hinges<E>(w, loops);
+  } else {
+    Problem problem;
+    problem.outer = g.outer;
+    problem.units = g.units;
+    problem.inner = g.inner;
+    problem.hinges = w.kinks;
+    problem.storage = w.storage;
+    problem.x = w.x;
+    problem.out = w.y;
+    problem.a = w.jump;
+    problem.b = w.position;
+    forward(problem, capability);
+  }
+}
+
+template <typename... E>
+void dispatch(ElementList<E...>, const Work& work, const Capability& capability) {
+  int storage = 0;
+  ((storage++ == static_cast<int>(work.storage) ? run<E>(work, capability) : void()), ...);
+}
+
+Tensor curve(const Tensor& input, const Tensor& jump, const Tensor& position, const Tensor& line,
+             const Tensor& table, int64_t unit_dim) {
+  unit_dim = check(input, jump, position, line, table, unit_dim);
+  Tensor output = empty_like(input);
+  if (output.numel() == 0) return output;
+
+  const int64_t unit_dims = jump.dim() - 1;
+  const auto is_double = [](const Tensor& tensor) { return storage_of(tensor) == 1; };
+  const int32_t precision =
+      dtypes()[is_double(input) || is_double(jump) || is_double(position) || is_double(line)];
+  Work work = {};
+  const auto look = [&](const Tensor& x) {
+    work.geometry = find_geometry(x.dim(), x.sizes().first, x.strides().first, unit_dim, unit_dims);
+    return work.geometry.direct;
+  };
+  Tensor x = input.share();
+  if (!look(x)) x = clone(x);
+  if (!look(x)) x = copied(x, empty_contiguous(x.sizes(), x.dtype()));
+  look(x);
+  if (precision == dtypes()[1] && !is_double(x)) {
+    x = copied(x, empty_strided(x.sizes(), x.strides().first, precision));
+  }
+
+  // The axes of the units in memory order; those of size one may stand anywhere.
+  std::vector<int64_t> axes = {0};
+  for (const int64_t axis : work.geometry.unit_order) axes.push_back(axis + 1);
+  for (int64_t axis = 1; axis <= unit_dims; ++axis) {
+    if (jump.sizes()[axis] == 1) axes.push_back(axis);
+  }
+  const auto numbers = [&](const Tensor& tensor) {
+    Tensor ordered = work.geometry.permuted() ? permuted(tensor, axes) : tensor.share();
+    if (ordered.dtype() == precision && ordered.is_contiguous()) return ordered;
+    return copied(ordered, empty_contiguous(ordered.sizes(), precision));
+  };
+  const Tensor a = numbers(jump), b = numbers(position);
+  const bool has_line = line.numel() > 0;
+  const Tensor straight = has_line ? numbers(line) : line.share();
+  const Tensor y = same_layout(output, x) ? output.share() : empty_like(x);
+  work.storage = static_cast<Storage>(storage_of(x));
+  work.x = x.data();
+  work.y = y.mutable_data();
+  work.jump = a.data();
+  work.position = b.data();
+  work.line = has_line ? straight.data() : nullptr;
+  work.kinks = jump.sizes()[0];
+  if (table.is_contiguous()) {
+    work.table = static_cast<const float*>(table.data());
+    work.levels = levels_of(table);
+  }
+  dispatch(Elements{}, work, current_capability());
+  if (y.data() != output.data()) copy(y, output);
+  return output;
+}
+
+// The stack holds references that are ours to give up, and gets one to the result.
+void boxed_curve(StableIValue* stack, uint64_t, uint64_t) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(5);
+  for (int i = 0; i < 5; ++i) tensors.emplace_back(reinterpret_cast<AtenTensorHandle>(stack[i]));
+  Tensor output = curve(tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
+                        static_cast<int64_t>(stack[5]));
+  stack[0] = reinterpret_cast<StableIValue>(output.release());
+}
+
+}  // namespace
+
+void register_curve() {
+  // Never deleted: the kernel serves until the process ends.
+  TorchLibraryHandle library = nullptr;
+  expect(aoti_torch_library_init_impl("torchapl", "CPU", "curve.cpp", __LINE__, &library),
+         "open the library of operators");
+  expect(torch_library_impl(library, "curve", boxed_curve, TORCH_VERSION_2_10_0), "take a kernel");
+}
+
+}  // namespace torchapl

@@ -1,0 +1,47 @@
+// Curves frozen for inference: the operator torchapl::curve and its innermost loops.
+#pragma once
+
+#include <cstdint>
+
+#include "elements.h"
+
+namespace torchapl {
+
+// A matrix whose element x in column c becomes line * x + line' + sum of jump * max(0, position -
+// x) with the numbers of that column, or with those of the first where all columns share a curve.
+template <typename E>
+struct Curves {
+  using T = Arithmetic<E>;
+  const E* x;
+  E* y;
+  int64_t rows;
+  int64_t n;       // columns
+  int64_t stride;  // from row to row
+  bool shared;
+  const T* line;  // two rows of numbers
+  const T* jump;  // a row for every kink
+  const T* position;
+  int64_t kinks;
+  int64_t pitch;  // from row to row of the numbers
+};
+
+template <typename E>
+struct CurvePrimitives {
+  void (*hinges)(const Curves<E>& curves);
+  // n elements of one curve by its table, see curve.inc; a null pointer where there is none.
+  void (*lookup)(const E* x, E* y, int64_t n, const float* table, int64_t levels);
+};
+
+template <typename List>
+struct CurvePrimitivesOf;
+
+template <typename... E>
+struct CurvePrimitivesOf<ElementList<E...>> : CurvePrimitives<E>... {
+  // The fewest kinks for which a table is faster than hinges.
+  int64_t fewest_kinks;
+};
+
+// Makes this the CPU's kernel of torchapl::curve.
+void register_curve();
+
+}  // namespace torchapl
