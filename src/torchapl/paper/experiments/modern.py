@@ -37,7 +37,7 @@ MODERN: tuple[Experiment, ...] = tuple(
         data=Data("cifar10", "standard", augment=True, padding=2),
         optim=solvers.FAST,
         epochs=10,
-        batch_size=256,
+        batch_size=128,
         width=_WIDER if row is _WIDE else 1.0,
         start="he",
         label_smoothing=0.2,

@@ -76,7 +76,7 @@ SCALES: dict[str, Scale] = {
             "maxout": Recipe(0.0625, 2, 64, _SGD, rates=_RATES),
             "resnet": Recipe(0.25, 2, 64, _SGD, rates=_RATES),
             # Its own solver. Three runs to choose a rate would cost an hour for every row.
-            "fast-resnet": Recipe(0.5, 10, 256, preprocessing=None),
+            "fast-resnet": Recipe(0.5, 10, 128, preprocessing=None),
             # By the AUC of validation rows, one seed: ReLU overfits the small set in 16 epochs.
             "dnn": Recipe(0.4, 8, 128, _ADAM, 100_000, 1.0, "physics", rates=(*_RATES, 8.0)),
         },

@@ -45,5 +45,5 @@ RESNET = Optim(
 )
 # For ten epochs with batch norm.
 FAST = Optim(
-    kind="sgd", lr=0.25, schedule="one-cycle", warmup=0.2, weight_decay=1e-3, curve_decay=0.0
+    kind="sgd", lr=0.15, schedule="one-cycle", warmup=0.2, weight_decay=1e-3, curve_decay=0.0
 )

@@ -25,7 +25,7 @@ _PATCH = 2
 _LEAST_VARIANCE = 5e-4
 _FITTED_IMAGES = 5000
 # Factor of the learning rate of batch norm's biases.
-_BIAS_RATE = 64.0
+_BIAS_RATE = 16.0
 
 
 class FastResNet(Net):
