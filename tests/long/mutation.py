@@ -53,6 +53,8 @@ TESTS = {
             "a_significance_stands_beside_the_published_one",
             "every_cell_is_compared_with_relu_on_the_same_data",
             "failed_runs_are_counted_not_dropped",
+            "one_run_has_no_spread_and_none_no_mean",
+            "runs_with_relu_in_place_of_their_curves_have_numbers_of_their_own",
             "stored_results_make_the_same_table",
             "the_chosen_value_and_its_scores_are_part_of_the_result",
             "an_unknown_baseline_names_the_rows",
