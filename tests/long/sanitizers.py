@@ -37,7 +37,7 @@ def library(name: str) -> str:
 
 
 def build(copy: Path) -> None:
-    """Build the package with sanitizers in a folder, where it has not been built before."""
+    """Build the package with sanitizers in a folder; what has not changed is not built again."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", copy / "src", ignore=ignored, dirs_exist_ok=True)
     shutil.copytree(ROOT / "tests", copy / "tests", ignore=ignored, dirs_exist_ok=True)
