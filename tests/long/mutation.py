@@ -64,7 +64,7 @@ TESTS = {
     "paper/metrics.py": ["paper/test_metrics.py"],
     "segments.py": ["test_segments.py"],
     "functional.py": ["test_functional.py", "test_modules.py", "test_ops.py"],
-    "form.py": ["test_init.py", "curves/test_build.py"],
+    "form.py": ["test_form.py", "test_init.py"],
     "init.py": ["test_init.py"],
     "modules.py": ["test_modules.py", "curves/test_build.py", "curves/test_read.py"],
     "reference.py": ["test_ops.py", "test_functional.py"],
