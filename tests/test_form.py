@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import distributed
 
 from torchapl.form import Hinges, build, has_equal_hinges, whole, with_spare_hinges, write_
 from torchapl.modules import APL, AffineAPL
@@ -48,6 +49,13 @@ def test_spare_hinges_leave_places_in_use_and_the_function_alone() -> None:
     assert with_spare_hinges(channels, 2).slope.tolist() == [[0.0] * 3, [1.0] * 3]
 
 
+def test_spare_hinges_have_values_whatever_device_is_the_default() -> None:
+    used = form([-0.5], [1.0])
+    with torch.device("meta"):
+        filled = with_spare_hinges(used, 2)
+    assert filled.offset.tolist() == [0.0, 1.0]
+
+
 def test_units_are_built_as_asked() -> None:
     plain = build(form([-0.5], [1.0]), 3, -1, dtype=torch.float64)
     assert type(plain) is APL
@@ -76,6 +84,22 @@ def test_values_are_repeated_along_the_axes_they_lack() -> None:
     assert torch.equal(slope, channels[:, :, None].expand(2, 3, 4))
     assert torch.equal(offset, -slope)
     assert whole(slope) is slope
+
+
+@pytest.mark.skipif(not distributed.is_gloo_available(), reason="needs gloo")
+def test_sharded_parameters_are_written_and_read_whole() -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = distributed.init_device_mesh("cpu", (1,))
+        parameter = distribute_tensor(torch.zeros(2, 3), mesh, [Shard(1)])
+        write_(parameter, torch.tensor([1.0, 2.0], dtype=torch.float64))
+        assert parameter.placements == (Shard(1),)
+        assert whole(parameter).tolist() == [[1.0] * 3, [2.0] * 3]
+        assert type(whole(parameter)) is torch.Tensor
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_equal_hinges_are_found_wherever_they_stand() -> None:
