@@ -67,6 +67,7 @@ def test_units_are_built_as_asked() -> None:
     # 2 h(x - 4) + x / 4 + 1/2 at 0 and at 8.
     x = torch.tensor([[0.0] * 3, [8.0] * 3], dtype=torch.float64)
     assert affine(x)[:, 0].tolist() == [2 * -0.5 * 5 + 0.5, 2 * 4 + 2 + 0.5]
+    assert "scale=2, shift=0.5, skip=0.25, center=4" in repr(affine)
     meta = build(form([-0.5], [1.0], 2.0), 3, device="meta")
     assert isinstance(meta, AffineAPL)
     assert meta.unit.unit_dim == 1

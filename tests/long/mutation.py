@@ -66,7 +66,7 @@ TESTS = {
     "functional.py": ["test_functional.py", "test_modules.py", "test_ops.py"],
     "form.py": ["test_form.py", "test_init.py"],
     "init.py": ["test_init.py"],
-    "modules.py": ["test_modules.py", "curves/test_build.py", "curves/test_read.py"],
+    "modules.py": ["test_modules.py", "test_form.py", "curves/test_build.py"],
     "reference.py": ["test_ops.py", "test_functional.py"],
     "ops/arguments.py": ["test_ops.py", "test_functional.py"],
     "ops/geometry.py": ["test_geometry.py"],
