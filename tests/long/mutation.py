@@ -73,7 +73,7 @@ TESTS = {
     "ops/layout.py": ["test_geometry.py"],
     "ops/autograd.py": ["test_autograd.py", "test_ops.py"],
     "ops/vmap.py": ["test_autograd.py", "test_ops.py"],
-    "curves/kinks.py": ["curves/test_build.py", "curves/test_read.py"],
+    "curves/kinks.py": ["curves/test_kinks.py", "curves/test_build.py"],
     "curves/read.py": ["curves/test_read.py"],
     "curves/build.py": ["curves/test_build.py"],
     "curves/squares.py": ["curves/test_fit.py"],
