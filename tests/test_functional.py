@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 
@@ -113,3 +115,25 @@ def test_one_unit_for_the_layer_takes_any_axis() -> None:
     x = torch.randn(3, 4)
     for unit_dim in (1, -1, 5):
         assert torch.equal(apl(x, torch.zeros(1), torch.zeros(1), unit_dim=unit_dim), x.relu())
+
+
+class Watched(torch.Tensor):
+    """Keeps the functions of torch that are called with it."""
+
+    calls: ClassVar[list[object]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(func)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+@pytest.mark.parametrize("watched", [0, 1, 2])
+def test_is_one_call_of_a_function_for_subclasses_wherever_they_come(watched: int) -> None:
+    arguments = [torch.randn(4, 3, 3), torch.randn(2, 3), torch.randn(2, 3)]
+    expected = apl(*arguments, unit_dim=2)
+    arguments[watched] = arguments[watched].as_subclass(Watched)
+    Watched.calls.clear()
+    result = apl(*arguments, unit_dim=2)
+    assert Watched.calls[0] is apl
+    assert torch.equal(torch.Tensor(result), expected)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import torchapl
 from torchapl import APL, apl, init
 from torchapl.form import has_equal_hinges
+from torchapl.modules import AffineAPL
 
 
 def started(
@@ -28,18 +29,23 @@ def test_authors_ranges(hinges: int, bound: float) -> None:
     assert abs(unit.offset.mean().item()) < 0.01
 
 
-def test_authors_options_and_generator() -> None:
-    slopes = []
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_authors_options_and_generator(dtype: torch.dtype) -> None:
+    units = []
+    state = torch.get_rng_state()
     for _ in range(2):
         generator = torch.Generator().manual_seed(7)
         start = functools.partial(
             init.authors_, slope_bound=0.1, offset_std=2.0, generator=generator
         )
-        unit = started(start, 5, 10_000)
-        assert unit.slope.abs().max() <= 0.1
-        assert unit.offset.std().item() == pytest.approx(2.0, rel=0.02)
-        slopes.append(unit.slope)
-    assert torch.equal(*slopes)
+        unit = started(start, 5, 10_000, dtype=dtype)
+        assert unit.slope.abs().max() <= torch.tensor(0.1, dtype=dtype)
+        assert unit.offset.float().std().item() == pytest.approx(2.0, rel=0.02)
+        units.append(unit)
+    # In bfloat16 some offsets are drawn again, by the same generator.
+    assert torch.equal(units[0].slope, units[1].slope)
+    assert torch.equal(units[0].offset, units[1].offset)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -108,6 +114,38 @@ def test_smooth_starts_are_near_and_distinct(name: str, error: float, hinges: in
     x = torch.linspace(-6, 6, 1001)[:, None].expand(-1, 3)
     difference = (unit(x) - getattr(F, name)(x)).abs().max().item()
     assert difference <= (error if hinges > 1 else 0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "right"), [("silu", -5.0, 5.0), ("gelu", -2.4, 2.4), ("mish", -5.0, 2.4)]
+)
+@pytest.mark.parametrize("hinges", [5, 6, 9])
+def test_smooth_starts_are_best_for_their_hinges(
+    name: str, left: float, right: float, hinges: int
+) -> None:
+    unit = started(name, hinges, dtype=torch.float64)
+    offset = unit.offset.detach()
+    # Into the tails, at 0, and the rest on both sides, one more on the right if they are odd.
+    inner = offset[(offset != left) & (offset != right) & (offset != 0)]
+    assert len(inner) == hinges - 3
+    assert inner.min() > left
+    assert inner.max() < right
+    assert (inner > 0).sum() == (hinges - 2) // 2
+    # No change of any slope brings it nearer, in squares over the range.
+    x = torch.linspace(-6, 6, 2401, dtype=torch.float64)
+    missing = getattr(F, name)(x) - unit(x)
+    kinks = (offset - x[:, None]).clamp(min=0)
+    cosines = kinks.T @ missing / kinks.norm(dim=0) / missing.norm()
+    assert cosines.abs().max() < 1e-6
+
+
+def test_smooth_starts_have_more_hinges_where_the_function_bends_more() -> None:
+    unit = started("silu", 19, dtype=torch.float64)
+    inner = unit.offset.detach()[1:-1]
+    # SiLU bends alike on both sides and most at 0.
+    torch.testing.assert_close(inner, -inner.flip(0), atol=0.02, rtol=0)
+    gaps = inner[inner >= 0].diff()
+    assert gaps[:3].max() < gaps[-2:].min()
 
 
 def test_piecewise_linear_start() -> None:
@@ -206,6 +244,26 @@ def test_align_moves_free_hinges_into_the_range_and_keeps_the_function(kind: str
     assert not has_equal_hinges(net.second.offset).any()
     assert not has_equal_hinges(net.first.offset).any()
     assert torch.equal(net.second.offset[~free], torch.zeros(4))
+
+
+@pytest.mark.parametrize("center", [None, 3.0])
+def test_align_spreads_evenly_over_two_deviations_within_the_extremes(
+    center: float | None,
+) -> None:
+    # Two deviations reach beyond the extremes of the first column and not of the second.
+    wide = torch.cat([torch.linspace(-1, 1, 99), torch.tensor([-50.0, 80.0])])
+    x = torch.stack([torch.linspace(-1, 2, 101), wide], dim=1)
+    unit = APL(2, 4, init="leaky")
+    if center is not None:
+        unit = AffineAPL(2, 4, init="leaky", center=center)
+    assert init.align_(unit, [x[:30], x[30:]]) == {"": 6}
+    mean, reach = x.mean(0), 2 * x.std(0, correction=0)
+    low, high = torch.maximum(x.amin(0), mean - reach), torch.minimum(x.amax(0), mean + reach)
+    assert low.tolist() == pytest.approx([-1.0, float((mean - reach)[1])])
+    inner = unit if isinstance(unit, APL) else unit.unit
+    placed = (inner.offset + (center or 0.0))[inner.slope == 0].reshape(3, 2)
+    expected = torch.stack([low + (high - low) * share for share in (0.25, 0.5, 0.75)])
+    torch.testing.assert_close(placed, expected)
 
 
 def test_align_leaves_what_it_cannot_place() -> None:

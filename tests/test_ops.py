@@ -360,12 +360,15 @@ def test_meta_tensors_have_shapes_alone() -> None:
 
 
 def test_float32_parameters_of_a_bfloat16_input_are_summed_in_float32() -> None:
-    # 4096 ones: a bfloat16 sum would stall at 256.
-    x = torch.full((4096, 1), -1.0, dtype=torch.bfloat16)
+    # 4097 ones: a bfloat16 sum would stall at 256, and its result would be 4096.
+    x = torch.full((4097, 1), -1.0, dtype=torch.bfloat16)
     a, b = torch.ones(1, 1, requires_grad=True), torch.zeros(1, 1, requires_grad=True)
     apl(x, a, b).sum().backward()
     assert a.grad is not None
-    assert a.grad.item() == 4096
+    assert b.grad is not None
+    assert a.grad.item() == b.grad.item() == 4097
+    _, da, db = reference.apl_backward(torch.ones_like(x), x, a, b, 1)
+    assert da.item() == db.item() == 4097
 
 
 MISFITS = {

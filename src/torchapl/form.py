@@ -91,7 +91,7 @@ def _spread(count: int) -> Tensor:
     """Return 0, -1, 1, -2, 2, ... scaled into [-2, 2]."""
     # On the CPU, whatever `with torch.device(...)` says: on meta there would be no values.
     index = torch.arange(count, dtype=torch.float64, device="cpu")
-    step = 1.0 if count < 2 else min(1.0, 2.0 / (count // 2))
+    step = 2 / max(2, count // 2)
     return (index / 2).ceil() * step * torch.where(index % 2 == 1, -1.0, 1.0)
 
 

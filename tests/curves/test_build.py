@@ -155,3 +155,10 @@ def test_bad_functions_are_named(knots, slopes, options, message) -> None:
 def test_only_units_are_read() -> None:
     with pytest.raises(TypeError, match="must be an APL or AffineAPL module, got ReLU"):
         to_piecewise_linear(torch.nn.ReLU())
+
+
+def test_units_stand_on_the_axis_asked_for() -> None:
+    unit = from_piecewise_linear([-1.0, 0.0], [0.5, 0.0, 1.0], unit_shape=3, unit_dim=-1)
+    assert unit(torch.randn(2, 5, 3)).shape == (2, 5, 3)
+    with pytest.raises(ValueError, match="fit"):
+        unit(torch.randn(2, 3, 5))

@@ -4,8 +4,8 @@
 
 Trains a network run after run in one process, and swaps, restores and rebuilds the activations of
 a model, while memory, open files and threads are counted. Prints the slope of each over the second
-half, when caches are full; memory that grows by more than a page a round, or any growth of files
-or threads, is an error, exit code 1.
+half, when caches are full, with its 95 % interval; memory that grows by more than a page a round,
+or any growth of files or threads, is an error, exit code 1.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "paper" / "train"))
@@ -37,15 +38,17 @@ from torchapl.paper.train import train
 # Bytes of a round that may be noise of the allocator: what a leaked tensor, graph or model has is
 # more.
 NOISE = 4096
+# Of rounds, for the interval of a slope.
+BLOCKS = 10
 
 
 @dataclass(frozen=True)
 class Sample:
     """What the process holds after a round."""
 
-    memory: int
-    files: int
-    threads: int
+    memory: float
+    files: float
+    threads: float
 
     @classmethod
     def take(cls) -> Sample:
@@ -58,19 +61,25 @@ class Sample:
         )
 
 
-def slopes(samples: list[Sample]) -> Sample:
-    """Return the growth by round over the second half, by a straight line."""
-    half = samples[len(samples) // 2 :]
-    rounds = np.arange(len(half))
-    table = np.array([(sample.memory, sample.files, sample.threads) for sample in half])
-    return Sample(*(float(np.polyfit(rounds, column, 1)[0]) for column in table.T))
+def slope(values: list[float]) -> tuple[float, float]:
+    """Return the growth by round over the second half, and half the width of its 95 % interval.
+
+    A straight line through the means of blocks: neighbouring rounds depend on each other, blocks
+    hardly do.
+    """
+    half = values[len(values) // 2 :]
+    length = max(1, len(half) // BLOCKS)
+    blocks = [np.mean(half[at : at + length]) for at in range(0, len(half) - length + 1, length)]
+    line = stats.linregress(np.arange(len(blocks)) * length, blocks)
+    # Where nothing ever changes there is no spread.
+    return line.slope, float(np.nan_to_num(line.stderr * stats.t.ppf(0.975, len(blocks) - 2)))
 
 
 def train_for(minutes: float, folder: Path) -> list[Sample]:
     """Train one run after the other in this process."""
     samples: list[Sample] = []
     end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end or len(samples) < 8:
+    while time.monotonic() < end or len(samples) < 2 * BLOCKS:
         train(toy.TOY, len(samples), folder / "run", device="cpu")
         shutil.rmtree(folder / "run")
         samples.append(Sample.take())
@@ -103,16 +112,24 @@ def swap_often(count: int) -> list[Sample]:
 
 
 def report(name: str, samples: list[Sample]) -> bool:
-    growth = slopes(samples)
+    growth = {
+        field.name: slope([getattr(sample, field.name) for sample in samples])
+        for field in fields(Sample)
+    }
     last = samples[-1]
+    memory, files, threads = (
+        f"{by_round:+.{digits}f} +- {spread:.{digits}f}"
+        for (by_round, spread), digits in zip(growth.values(), (0, 4, 4), strict=True)
+    )
     print(
-        f"| {name} | {len(samples)} | {growth.memory:+.0f} bytes ({last.memory >> 20} MiB) | "
-        f"{growth.files:+.3f} ({last.files}) | {growth.threads:+.3f} ({last.threads}) |",
+        f"| {name} | {len(samples)} | {memory} bytes ({int(last.memory) >> 20} MiB) | "
+        f"{files} ({last.files}) | {threads} ({last.threads}) |",
         flush=True,
     )
     # A slope that adds up to less than one file or thread is none.
-    rounds = len(samples) // 2
-    return growth.memory <= NOISE and growth.files * rounds < 0.5 and growth.threads * rounds < 0.5
+    least = 0.5 / (len(samples) // 2)
+    most = Sample(NOISE, least, least)
+    return all(by_round <= getattr(most, name) for name, (by_round, _) in growth.items())
 
 
 def main(arguments: list[str] | None = None) -> int:

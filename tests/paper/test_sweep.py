@@ -207,13 +207,34 @@ def test_a_broken_run_is_named_and_does_not_stop_the_others(tmp_path: Path) -> N
 
 def test_failed_runs_are_counted_not_dropped(tmp_path: Path) -> None:
     for seed, status in enumerate(("finished", "failed", "finished")):
-        numbers = {"test_error": 10.0 + seed} if status == "finished" else {}
+        # Also one that had got as far as numbers.
+        numbers = {"test_error": 10.0 + seed}
         result = RunResult("cifar10-cnn-relu", "smoke", seed, status, numbers, error="NaN")
         folder = Job("cifar10-cnn-relu", "smoke", seed).folder(tmp_path)
         folder.mkdir(parents=True)
         write_result(folder, result)
     table = summarise(TABLES["table3"], Sweep("smoke", 3), read_results(tmp_path))
-    assert (summary_of(table, "ReLU").n, summary_of(table, "ReLU").failed) == (2, 1)
+    relu = summary_of(table, "ReLU")
+    assert (relu.n, relu.failed, relu.mean, relu.std) == (2, 1, 11.0, 2**0.5)
+
+
+def test_one_run_has_no_spread_and_none_no_mean() -> None:
+    (cell, *_) = TABLES["table3"].cells
+    one, none = (
+        Summary("row", "column", "name", cell.metrics[0], values, 0) for values in ({4: 7.5}, {})
+    )
+    assert (one.n, one.mean, math.isnan(one.std)) == (1, 7.5, True)
+    assert (none.n, math.isnan(none.mean), math.isnan(none.std)) == (0, True, True)
+
+
+def test_runs_with_relu_in_place_of_their_curves_have_numbers_of_their_own() -> None:
+    row = TABLES["ablation"].rows[0]
+    name = row.cells["apl"].experiment
+    numbers = {"test_error": 10.0, "replaced_test_error": 40.0}
+    runs = [RunResult(name, "smoke", seed, "finished", numbers) for seed in range(2)]
+    found = summarise(TABLES["ablation"], Sweep("smoke", 2), by_job(runs))
+    means = [summary_of(found, row.title, column).mean for column in ("apl", "replaced")]
+    assert means == [10.0, 40.0]
 
 
 def test_table3_chooses_no_number_of_hinges() -> None:

@@ -30,7 +30,7 @@ def pickle_seeds(folder: Path) -> list[bytes]:
     return [pickle.dumps(batch, protocol=protocol) for protocol in (0, 2, 4)]
 
 
-@target(DataError, share=6, seeds=pickle_seeds)
+@target(DataError, share=14, seeds=pickle_seeds)
 def pickles(content: bytes, folder: Path) -> None:
     pixels, labels = read_pickled(content, "labels")
     assert pixels.dtype == np.uint8
@@ -63,7 +63,7 @@ def archive_seeds(folder: Path) -> list[bytes]:
     return seeds
 
 
-@target(DataError, share=2, seeds=archive_seeds)
+@target(DataError, share=3, seeds=archive_seeds)
 def archives(content: bytes, folder: Path) -> None:
     # Packed here: the fuzzer would not get past a checksum of the packing.
     path = written(folder, "tiny.tar.gz", gzip.compress(content, compresslevel=0))
@@ -78,7 +78,7 @@ TEXT = b"label,mass,angle\n1,0.5,2\n0,-1e3,nan\n"
 
 
 @target(
-    DataError, share=2, seeds=lambda _: [TEXT, TEXT.split(b"\n", 1)[1], b'"a b",x,label\n1,2,0']
+    DataError, share=1, seeds=lambda _: [TEXT, TEXT.split(b"\n", 1)[1], b'"a b",x,label\n1,2,0']
 )
 def tables(content: bytes, folder: Path) -> None:
     table = read_table(written(folder, "events.csv", content), LAYOUT)
@@ -100,7 +100,7 @@ def array_seeds(folder: Path) -> list[bytes]:
     return seeds
 
 
-@target(DataError, share=2, seeds=array_seeds)
+@target(DataError, share=3, seeds=array_seeds)
 def arrays(content: bytes, folder: Path) -> None:
     read_table(written(folder, "events.npy", content), LAYOUT)
 
@@ -113,7 +113,7 @@ def shard_seeds(folder: Path) -> list[bytes]:
     return [write_shard(folder, PLAN, 0, table).read_bytes()]
 
 
-@target(DataError, share=1, seeds=shard_seeds)
+@target(DataError, share=4, seeds=shard_seeds)
 def shards(content: bytes, folder: Path) -> None:
     path = written(folder, "00000-c45d89cd3bf31dc1.parquet", content)
     mass, label = read_shard(path, PLAN.columns)
@@ -127,7 +127,7 @@ def index_seeds(folder: Path) -> list[bytes]:
     return [(folder / "seed.events" / INDEX).read_bytes()]
 
 
-@target(DataError, share=4, seeds=index_seeds)
+@target(DataError, share=10, seeds=index_seeds)
 def store_indexes(content: bytes, folder: Path) -> None:
     written(folder, INDEX, content)
     EventStore(folder)

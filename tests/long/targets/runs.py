@@ -46,7 +46,7 @@ def result_seeds(folder: Path) -> list[bytes]:
     return [(folder / RESULT).read_bytes()]
 
 
-@target(DamagedError, share=8, seeds=result_seeds)
+@target(DamagedError, share=10, seeds=result_seeds)
 def results(content: bytes, folder: Path) -> None:
     for text in (content, resealed(content)):
         written(folder, RESULT, text)
@@ -58,7 +58,7 @@ def config_seeds(folder: Path) -> list[bytes]:
     return [(folder / CONFIG).read_bytes()]
 
 
-@target(DamagedError, share=8, seeds=config_seeds)
+@target(DamagedError, share=6, seeds=config_seeds)
 def configs(content: bytes, folder: Path) -> None:
     for text in (content, resealed(content)):
         written(folder, CONFIG, text)
@@ -75,7 +75,7 @@ def metrics_seeds(folder: Path) -> list[bytes]:
     return [path.read_bytes()]
 
 
-@target(DamagedError, share=8, seeds=metrics_seeds)
+@target(DamagedError, share=10, seeds=metrics_seeds)
 def metrics(content: bytes, folder: Path) -> None:
     read_lines(written(folder, METRICS, content))
 
@@ -93,7 +93,7 @@ def curve_seeds(folder: Path) -> list[bytes]:
     return [content, re.sub(rb'"__metadata__":\{[^}]*\},', b"", content)]
 
 
-@target(DamagedError, share=4, seeds=curve_seeds)
+@target(DamagedError, share=8, seeds=curve_seeds)
 def curves(content: bytes, folder: Path) -> None:
     written(folder, CURVES, content)
     recorded = RunCurves(folder)
@@ -107,7 +107,7 @@ def checkpoint_seeds(folder: Path) -> list[bytes]:
     return [path.read_bytes()]
 
 
-@target(DamagedError, share=4, seeds=checkpoint_seeds)
+@target(DamagedError, share=8, seeds=checkpoint_seeds)
 def checkpoints(content: bytes, folder: Path) -> None:
     """A checkpoint that nobody wrote is one that the name's checksum does not fit."""
     written(folder, f"last-000000003.{'0' * 16}.safetensors", content)

@@ -29,7 +29,7 @@ def are_finite(value: object) -> bool:
 
 @target(
     ValueError,
-    share=20,
+    share=8,
     seeds=lambda _: [
         b"optim.lr=0.02",
         b"optim.factors=((60000, 1.0), (80000, 0.1))",
@@ -51,7 +51,7 @@ def settings(content: bytes, folder: Path) -> None:
 
 @target(
     ValueError,
-    share=20,
+    share=8,
     seeds=lambda _: [b"relu", b"leaky:0.05", b"apl:2:channel:leaky", b"apl:1:frozen:bound=0.5"],
 )
 def activations(content: bytes, folder: Path) -> None:
@@ -69,7 +69,7 @@ REPORT = SwapReport(
 )
 
 
-@target(ValueError, share=10, seeds=lambda _: [REPORT.to_json().encode()])
+@target(ValueError, share=6, seeds=lambda _: [REPORT.to_json().encode()])
 def swap_descriptions(content: bytes, folder: Path) -> None:
     report = SwapReport.from_json(text_of(content))
     # NaN differs from itself.
