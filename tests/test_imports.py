@@ -118,19 +118,31 @@ def test_importing_the_package_imports_torch_alone() -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.slow
-def test_importing_the_package_is_quick() -> None:
-    code = (
-        "import time, torch; start = time.process_time(); import torchapl; "
-        "print(time.process_time() - start)"
+def modules_after(code: str) -> set[str]:
+    """Return what a program has imported beyond torch itself."""
+    program = (
+        f"import sys, torch; before = set(sys.modules); import torchapl; {code}; "
+        "print(*sorted(set(sys.modules) - before))"
     )
-    # CPU time, the best of three: other work on the machine is not ours.
-    seconds = min(
-        float(
-            subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True
-            ).stdout
-        )
-        for _ in range(3)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert seconds < 0.05
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_imports_no_part_of_it() -> None:
+    assert {name for name in modules_after("pass") if name.startswith("torchapl")} == {"torchapl"}
+
+
+def test_a_unit_brings_the_core_alone() -> None:
+    """What the first unit of a program waits for: a new import here is one that everybody pays."""
+    loaded = modules_after("torchapl.APL(3)(torch.ones(2, 3))")
+    own = {name for name in loaded if name.startswith("torchapl")}
+    parts = {name.split(".")[1] for name in own - {"torchapl"}}
+    core = ("form", "functional", "init", "modules", "ops", "reference", "theorem", "watch")
+    assert parts <= set(core)
+    assert not own & {"torchapl.ops.curve", "torchapl.ops.geometry", "torchapl.ops.triton"}
+    # Beside these only what torch itself, or the standard library, imports late.
+    others = {name.split(".")[0] for name in loaded - own}
+    assert others <= set(sys.stdlib_module_names) | {"torch"}
+    assert not any(name.startswith(("torch._inductor", "torch.fx.")) for name in loaded)

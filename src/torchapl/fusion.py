@@ -41,12 +41,12 @@ def fuse(model: nn.Module) -> nn.Module:
         model: Holds units somewhere, or is one; stays as it is.
 
     Example:
-        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), APL(8), nn.Conv2d(8, 8, 3), APL(8, init="relu"))
+        >>> model = nn.Sequential(nn.Linear(4, 8), APL(8), nn.Linear(8, 8), APL(8, init="relu"))
         >>> fuse(model)
         Sequential(
-          (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
+          (0): Linear(in_features=4, out_features=8, bias=True)
           (1): FusedAPL((), kinks=9, unit_dim=1)
-          (2): Conv2d(8, 8, kernel_size=(3, 3), stride=(1, 1))
+          (2): Linear(in_features=8, out_features=8, bias=True)
           (3): ReLU()
         )
     """
@@ -67,14 +67,15 @@ class FusedAPL(nn.Module):
     r"""Curves frozen for inference; :func:`fuse` makes them of units.
 
     .. math::
-        f(x) = r x + t + \sum_k j_k \max(0, p_k - x)
+        f(x) = k x + z + w \max(0, x - c) + \sum_s j_s \max(0, p_s - x)
 
     Its numbers stay in float32 or float64 when a model is brought to half precision.
 
     Attributes:
-        jump: By how much the slopes rise at the kinks, of shape ``(kinks, *unit_shape)``.
-        position: Where the kinks are, ascending.
-        line: r and t, of shape ``(2, *unit_shape)``; empty for max(0, x) in place of r*x + t.
+        jump: The :math:`j_s`, by which the slopes rise, of shape ``(hinges, *unit_shape)``.
+        position: The :math:`p_s`, of the same shape.
+        line: k, z, w and c, of shape ``(4, *unit_shape)``; empty for those of an APL unit, 0, 0, 1
+            and 0.
         table: The same curves as segments, ``(*unit_shape, 4 * 2**levels)``; may be empty.
     """
 
@@ -97,21 +98,19 @@ class FusedAPL(nn.Module):
         if not self.line.numel() and (not self.table.numel() or not input.is_cpu):
             return apl(input, self.jump, self.position, unit_dim=self.unit_dim)
         try:
-            return curve(
-                input, self.jump, self.position, self.line, self.table, self.unit_dim
-            )
+            return curve(input, self.jump, self.position, self.line, self.table, self.unit_dim)
         except RuntimeError:
             # Its messages name what does not fit.
             check(input, self.jump, self.position, self.line, self.unit_dim)
             raise
 
     def extra_repr(self) -> str:
-        kinks = len(self.jump) + (0 if self.line.numel() else 1)
-        return f"{tuple(self.jump.shape[1:])}, kinks={kinks}, unit_dim={self.unit_dim}"
+        shape, kinks = tuple(self.jump.shape[1:]), len(self.jump) + 1
+        return f"{shape}, kinks={kinks}, unit_dim={self.unit_dim}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FusedAPL:
         before = {name: getattr(self, name) for name in _NUMBERS}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # untyped
         for name, numbers in before.items():
             moved = getattr(self, name)
             # In half precision the segments of a curve would no longer meet; tables are float32.
@@ -127,7 +126,7 @@ class FusedAPL(nn.Module):
             saved, own = state_dict.get(prefix + name), getattr(self, name)
             if isinstance(saved, Tensor) and saved.shape != own.shape:
                 setattr(self, name, own.new_empty(saved.shape))
-        super()._load_from_state_dict(state_dict, prefix, *arguments)  # type: ignore[arg-type]
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
 _NUMBERS = ("jump", "position", "line", "table")
@@ -138,58 +137,69 @@ def _fused(name: str, unit: Unit) -> nn.Module:
     inner = inner_unit(unit)
     if any(nn.parameter.is_lazy(parameter) for parameter in inner.parameters()):
         raise ValueError(f"the units of {name!r} have no curves yet: run the model once")
+    if not inner.slope.numel():
+        # Of an input without elements.
+        return nn.ReLU()
     dtype = torch.promote_types(inner.slope.dtype, torch.float32)
     kinks = Kinks.unordered(unit)
     kinks = kinks._replace(position=kinks.position.to(dtype).double())
-    all_kinks = _merged(kinks.position, kinks.jump)
+    # The last kink is that of max(0, x).
+    position, jump = _merged(kinks.position[..., :-1], kinks.jump[..., :-1], ascending=False)
+    line = position[..., :0]
     if isinstance(unit, AffineAPL):
-        position, jump = all_kinks
-        line = torch.stack([kinks.right_slope, kinks.right_intercept], -1)
-    else:
-        # The last is that of max(0, x).
-        position, jump = _merged(kinks.position[..., :-1], kinks.jump[..., :-1])
-        line = position[..., :0]
-        if jump.shape[-1] == 0:
-            return nn.ReLU()
+        numbers = torch.stack([unit.skip, unit.shift, unit.scale, unit.center]).double()
+        line = numbers.expand(*inner.unit_shape, 4)
+    elif jump.shape[-1] == 0:
+        return nn.ReLU()
     table = None
     if dtype == torch.float32 and len(inner.unit_shape) <= 1:
+        all_kinks = _merged(kinks.position, kinks.jump, ascending=True)
         table = segment_table(*all_kinks, kinks.right_slope, kinks.right_intercept)
     if table is None:
         table = position[..., :0].float()
     if _all_equal(position, jump, line):
         position, jump, line, table = (
-            numbers.reshape(-1, numbers.shape[-1])[0] for numbers in (position, jump, line, table)
+            numbers[(0,) * (numbers.dim() - 1)] for numbers in (position, jump, line, table)
         )
     return FusedAPL(
         jump.to(dtype).movedim(-1, 0).contiguous(),
         position.to(dtype).movedim(-1, 0).contiguous(),
-        line.to(dtype).movedim(-1, 0).contiguous() if line.numel() else line.new_empty(0),
-        table.contiguous() if table.numel() else table.new_empty(0),
+        line.to(dtype).movedim(-1, 0).contiguous() if line.numel() else line.to(dtype).flatten(),
+        table.contiguous() if table.numel() else table.flatten(),
         inner.unit_dim,
     )
 
 
-def _merged(position: Tensor, jump: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the curves' kinks in ascending order, without those that do nothing.
+def _merged(position: Tensor, jump: Tensor, *, ascending: bool) -> tuple[Tensor, Tensor]:
+    """Return the curves' kinks without those that do nothing.
 
     All curves of a layer have as many as the one with the most. Where there are fewer, the last is
     there several times with a part of its jump each: a kink without jump would make 0 * inf.
+
+    Args:
+        position: Where the curves bend, of shape ``(*unit_shape, K)``.
+        jump: By how much their slopes rise there.
+        ascending: Sort the kinks. Otherwise they keep their order: sums of hinges then cancel as
+            those of the units do.
     """
+    most = position.shape[-1]
     position, order = position.sort(-1)
     jump = jump.gather(-1, order)
     # Kinks at one place get one index, and the sum of their jumps.
     index = torch.nn.functional.pad((position.diff(dim=-1) != 0).long(), (1, 0)).cumsum(-1)
     jump = torch.zeros_like(jump).scatter_add_(-1, index, jump)
     position = torch.zeros_like(position).scatter_(-1, index, position)
-    _, order = (jump == 0).sort(dim=-1, stable=True)
-    count = (jump != 0).sum(-1, keepdim=True)
-    most = int(count.max()) if count.numel() else 0
-    position, jump = (t.gather(-1, order)[..., :most] for t in (position, jump))
     place = torch.arange(most, device=jump.device).expand_as(jump)
+    if not ascending:
+        place = torch.full_like(place, most).scatter_reduce_(-1, index, order, "amin")
+    order = torch.where(jump == 0, most, place).argsort(-1)
+    count = (jump != 0).sum(-1, keepdim=True)
+    most = int(count.max())
     last = (count - 1).clamp(min=0)
-    source = place.minimum(last)
+    place = torch.arange(most, device=jump.device).expand(*jump.shape[:-1], most)
+    order = order.gather(-1, place.minimum(last))
     parts = (place - last + 1).clamp(min=0).minimum(most - 1 - last)
-    return position.gather(-1, source), jump.gather(-1, source) * torch.exp2(-parts.double())
+    return position.gather(-1, order), jump.gather(-1, order) * torch.exp2(-parts.double())
 
 
 def _all_equal(*numbers: Tensor) -> bool:

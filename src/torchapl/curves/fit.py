@@ -78,6 +78,7 @@ def fit(
     norm: Norm = "uniform",
     affine: bool | None = None,
     tolerance: float | None = None,
+    accuracy: float = 1e-4,
 ) -> Fit:
     """Return the unit that is nearest to a function on an interval, or near enough.
 
@@ -96,6 +97,9 @@ def fit(
             itself approach x on the right.
         tolerance: The largest error that is acceptable, if any: an error is raised where
             ``num_hinges``, or 128, are too few.
+        accuracy: By about which part of it the error may exceed the smallest possible one, of the
+            uniform norm with a given number of hinges: 0.01 is some five times as fast as the
+            default.
 
     Example:
         >>> silu = fit(nn.functional.silu, num_hinges=4, interval=(-8.0, 8.0))
@@ -108,7 +112,7 @@ def fit(
         >>> fit(torch.tanh, num_hinges=4, interval=(-3.0, 3.0)).module().scale.item() != 1.0
         True
     """
-    _check_arguments(num_hinges, interval, norm, tolerance)
+    _check_arguments(num_hinges, interval, norm, tolerance, accuracy)
     plain = _approaches_x(function, interval) if affine is None else not affine
 
     def target(x: Tensor) -> Tensor:
@@ -119,7 +123,7 @@ def fit(
         pieces = _within(target, interval, tolerance or 0.0, plain)
         num_hinges = max(1, len(pieces.knots) if plain else len(pieces.knots) - 1)
     else:
-        pieces = _uniform(target, interval, num_hinges, plain)
+        pieces = _uniform(target, interval, num_hinges, plain, accuracy)
     if norm == "squares":
         pieces = _squares(target, interval, num_hinges, plain, pieces.knots)
     knots, slopes = _without_rounding(
@@ -182,21 +186,29 @@ def _approaches_x(function: ScalarFunction, interval: tuple[float, float]) -> bo
 
 
 def _uniform(
-    target: ScalarFunction, interval: tuple[float, float], num_hinges: int, plain: bool
+    target: ScalarFunction,
+    interval: tuple[float, float],
+    num_hinges: int,
+    plain: bool,
+    accuracy: float,
 ) -> _Pieces:
     x = _grid(interval, max(2049, 64 * num_hinges + 1))
     y = target(x)
     size = float(y.abs().max())
+    # Of the bisection: 1e-6 by default.
+    resolution = accuracy**1.5
     # Few samples bound the error from below, and are enough for a function that is piecewise
     # linear itself.
-    low, lines = _best_lines(x[::16], y[::16], num_hinges, (0.0, size), plain, between=False)
+    low, lines = _best_lines(
+        x[::16], y[::16], num_hinges, (0.0, size), plain, resolution, between=False
+    )
     pieces = _pieces(lines)
     error = float((y - pieces.evaluate(x)).abs().max())
     if error <= 1e-11 * size:
         return pieces
-    x = _samples(target, x[::16], max(1e-4 * low, 3e-6 * error), most=len(x))
+    x = _samples(target, x[::16], max(accuracy * low, 0.03 * accuracy * error), most=len(x))
     bounds = (0.999 * low, max(1.01 * low, 1e-9 * size))
-    _, lines = _best_lines(x, target(x), num_hinges, bounds, plain, between=True)
+    _, lines = _best_lines(x, target(x), num_hinges, bounds, plain, resolution, between=True)
     return _pieces(lines)
 
 
@@ -268,6 +280,7 @@ def _best_lines(
     num_hinges: int,
     bounds: tuple[float, float],
     plain: bool,
+    resolution: float,
     *,
     between: bool,
 ) -> tuple[float, list[tube.Line]]:
@@ -277,6 +290,7 @@ def _best_lines(
         y.tolist(),
         links=num_hinges + (1 if plain else 2),
         bounds=bounds,
+        resolution=resolution,
         between=between,
         start=start,
     )
@@ -347,7 +361,11 @@ def _errors(
 
 
 def _check_arguments(
-    num_hinges: int | None, interval: tuple[float, float], norm: str, tolerance: float | None
+    num_hinges: int | None,
+    interval: tuple[float, float],
+    norm: str,
+    tolerance: float | None,
+    accuracy: float,
 ) -> None:
     if num_hinges is None and (not tolerance or norm != "uniform"):
         raise ValueError(
@@ -363,6 +381,8 @@ def _check_arguments(
         raise ValueError(f"norm must be 'uniform' or 'squares', got {norm!r}")
     if tolerance is not None and not tolerance >= 0:
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy must be between 0 and 1, got {accuracy}")
 
 
 def _double(values: list[float]) -> Tensor:

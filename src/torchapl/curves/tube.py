@@ -74,6 +74,7 @@ def best_lines(
     *,
     links: int,
     bounds: tuple[float, float],
+    resolution: float,
     between: bool = True,
     start: Line | None = None,
 ) -> tuple[float, list[Line]]:
@@ -84,6 +85,7 @@ def best_lines(
         y: The samples.
         links: How many lines are allowed.
         bounds: An error that cannot be reached, or 0, and a guess of one that can.
+        resolution: The part of the error by which it may be larger than the smallest.
         between: As in :func:`fewest_links`.
         start: A line that has to be the first one, if given; it passes through the first sample,
             which is then met exactly.
@@ -101,7 +103,7 @@ def best_lines(
         low, high = high, 1.1 * high
         lines = attempt(high)
     negligible = 1e-13 * max(map(abs, y))
-    while high - low > 1e-6 * high and high > negligible:
+    while high - low > resolution * high and high > negligible:
         middle = (low + high) / 2
         better = attempt(middle)
         if better is None:

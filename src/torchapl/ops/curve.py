@@ -1,11 +1,11 @@
-"""The operator ``torchapl::curve``: curves that are frozen for inference.
+r"""The operator ``torchapl::curve``: curves that are frozen for inference.
 
 .. math::
-    f(x) = r x + t + \\sum_k j_k \\max(0, p_k - x)
+    f(x) = k x + z + w \max(0, x - c) + \sum_s j_s \max(0, p_s - x)
 
-with jumps j of the slope at the positions p. An empty line (r, t) stands for max(0, x) in place of
-r*x + t, which is how an APL unit begins. A table, where it is not empty, holds the same curve as
-segments (:mod:`torchapl.ops.table`); the C++ kernels take it where that is faster.
+with jumps j of the slope at the positions p. The line is (k, z, w, c), or empty for (0, 0, 1, 0):
+an APL unit. A table, where it is not empty, holds the same curve as segments
+(:mod:`torchapl.ops.table`); the C++ kernels take it where that is faster.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ LIBRARY.define(
 curve_operator = torch.ops.torchapl.curve.default
 
 
-def evaluate(
-    input: Tensor, jump: Tensor, position: Tensor, line: Tensor, unit_dim: int
-) -> Tensor:
+def evaluate(input: Tensor, jump: Tensor, position: Tensor, line: Tensor, unit_dim: int) -> Tensor:
     """Evaluate the curves in plain PyTorch: the definition, and what exported programs hold."""
     x, jumps, positions, lines = _broadcast(input, jump, position, line, unit_dim)
-    output = lines[0] * x + lines[1] if len(lines) else F.relu(x)
+    output: Tensor
+    if len(lines):
+        skip, shift, scale, center = lines
+        output = skip * x + shift + scale * F.relu(x - center)
+    else:
+        output = F.relu(x)
     for j, p in zip(jumps, positions, strict=True):
         output = output + j * F.relu(p - x)
     return output.to(input.dtype)
 
 
-def slope_at(
-    input: Tensor, jump: Tensor, position: Tensor, line: Tensor, unit_dim: int
-) -> Tensor:
-    """Return the curves' derivative; at a kink that right of it, but 0 for max(0, x) at 0."""
+def slope_at(input: Tensor, jump: Tensor, position: Tensor, line: Tensor, unit_dim: int) -> Tensor:
+    """Return the curves' derivative, for which max(0, x) has 0 at 0."""
     x, jumps, positions, lines = _broadcast(input, jump, position, line, unit_dim)
-    slope = lines[0].expand_as(x) if len(lines) else torch.where(x <= 0, 0.0, torch.ones_like(x))
+    skip, _, scale, center = lines if len(lines) else x.new_tensor([0.0, 0.0, 1.0, 0.0])
+    slope: Tensor = skip + torch.where(x - center <= 0, 0.0, scale)
     for j, p in zip(jumps, positions, strict=True):
         # A NaN counts as active, as in the definition of the units.
         slope = slope - torch.where(p - x <= 0, 0.0, j)
@@ -74,13 +76,13 @@ def check(input: Tensor, jump: Tensor, position: Tensor, line: Tensor, unit_dim:
             raise TypeError(f"{name} must be floating-point, got {tensor.dtype}")
     if jump.dim() == 0 or jump.shape != position.shape:
         raise ValueError(
-            "jump and position must agree in a shape (kinks, *unit_shape), got "
+            "jump and position must agree in a shape (hinges, *unit_shape), got "
             f"{tuple(jump.shape)} and {tuple(position.shape)}"
         )
     unit_shape = tuple(jump.shape[1:])
-    if tuple(line.shape) not in ((0,), (2, *unit_shape)):
+    if tuple(line.shape) not in ((0,), (4, *unit_shape)):
         raise ValueError(
-            f"line must have the shape {(2, *unit_shape)}, or (0,) for max(0, x), got "
+            f"line must have the shape {(4, *unit_shape)}, or (0,) for max(0, x), got "
             f"{tuple(line.shape)}"
         )
     start = first_axis(unit_dim, input.shape, len(unit_shape))
@@ -139,13 +141,30 @@ def _mapped_curve(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any
 ) -> tuple[Tensor, int]:
     input, *numbers, unit_dim = arguments
-    if any(dim is not None for dim in in_dims[1:]):
-        # Curves of several models at once: rare enough for the definition.
-        del numbers[3]
-        dims = (*in_dims[:4], None)
-        return torch.vmap(evaluate, dims)(input, *numbers, unit_dim), 0
-    start = first_axis(unit_dim, input.shape[1:], numbers[0].dim() - 1)
-    return curve_operator(input.movedim(in_dims[0] or 0, 0), *numbers, start + 1), 0
+    start = _unmapped_axis(unit_dim, arguments, in_dims)
+    if all(dim is None for dim in in_dims[1:]):
+        return curve_operator(input.movedim(in_dims[0] or 0, 0), *numbers, start + 1), 0
+    # Curves of several models: the mapped axis is one more of the units, without a table.
+    x, *hinges_and_line = (
+        _with_batch(tensor, dim, info.batch_size, target)
+        for tensor, dim, target in zip(arguments[:4], in_dims, (start, 1, 1, 1), strict=False)
+    )
+    return curve_operator(x, *hinges_and_line, x.new_empty(0, dtype=torch.float32), start), start
+
+
+def _unmapped_axis(unit_dim: int, arguments: Any, in_dims: tuple[int | None, ...]) -> int:
+    """Return the non-negative unit_dim of input and jumps as if they were not mapped."""
+    input, jump = arguments[:2]
+    shape = [size for d, size in enumerate(input.shape) if d != in_dims[0]]
+    return first_axis(unit_dim, shape, jump.dim() - (1 if in_dims[1] is None else 2))
+
+
+def _with_batch(tensor: Tensor, dim: int | None, size: int, target: int) -> Tensor:
+    if not tensor.numel():
+        return tensor.new_empty(0)
+    if dim is None:
+        tensor, dim = tensor.unsqueeze(0).expand(size, *tensor.shape), 0
+    return tensor.movedim(dim, target)
 
 
 def curve(

@@ -37,9 +37,7 @@ def segment_table(
     size = 2**levels
     kinks = torch.nn.functional.pad(position, (0, size - 1 - count), value=torch.inf)
     segment = _reversed(levels).clamp(max=count)
-    node = torch.cat(
-        [(2 * _reversed(d) + 1) * 2 ** (levels - 1 - d) - 1 for d in range(levels)]
-    )
+    node = torch.cat([(2 * _reversed(d) + 1) * 2 ** (levels - 1 - d) - 1 for d in range(levels)])
     parts = [kinks[..., :1], kinks[..., node], *(t[..., segment] for t in (anchor, value, slope))]
     table = torch.cat(parts, -1).float()
     return table.contiguous() if table[..., size:].isfinite().all() else None

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchapl.curves.fit import MOST_HINGES, fit
+from torchapl.curves.fit import MOST_HINGES, Fit, fit
 from torchapl.form import build, with_spare_hinges
 from torchapl.theorem import AffineForm, affine_form
 
@@ -25,6 +25,8 @@ Interval = tuple[float, float]
 EXACT = (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Hardtanh, nn.Softshrink)
 # As many as a unit has by default.
 FEWEST_HINGES = 8
+# A fit's error may be larger than the smallest by this part: a network has dozens of fits.
+FIT_ACCURACY = 0.01
 # Other data than the example's go beyond its range, by this part of its width on either side.
 MARGIN = 0.25
 
@@ -210,19 +212,19 @@ class Forms:
 
     By the tolerance there is one fit for all calls of a function: it takes hardly more hinges on
     the union of their ranges, beyond which most functions are straight. A given number of hinges is
-    fitted to the range of each call.
+    fitted to the range of each call, but calls for which the fit of a wider range is within the
+    tolerance share that.
     """
 
     def __init__(self, num_hinges: int | None, tolerance: float) -> None:
         self._num_hinges = num_hinges
         self._tolerance = tolerance
-        self._intervals: dict[Hashable, Interval] = {}
+        self._intervals: dict[Hashable, list[Interval]] = {}
         self._fits: dict[Hashable, AffineForm] = {}
 
     def note(self, function: nn.Module, interval: Interval) -> None:
         """Remember the inputs of a call: those of all calls come before the first :meth:`of`."""
-        low, high = self._intervals.get(_key(function), interval)
-        self._intervals[_key(function)] = (min(low, interval[0]), max(high, interval[1]))
+        self._intervals.setdefault(_key(function), []).append(interval)
 
     def of(self, function: nn.Module, interval: Interval, dtype: torch.dtype) -> AffineForm:
         """Return the curve of an elementwise module, for parameters of the given precision."""
@@ -239,22 +241,31 @@ class Forms:
         if isinstance(function, nn.Softshrink):
             width = float(function.lambd)
             return self._exact([-width, width], [1.0, 0.0, 1.0], -width)
-        if self._num_hinges is None:
-            interval = _proper(self._intervals[_key(function)])
-            # Rounded parameters make a finer fit no better (measured in bfloat16 and float16).
-            tolerance = max(self._tolerance, torch.finfo(dtype).eps / 8)
-            return self._fit(function, interval, tolerance)
-        return self._fit(function, _rounded(_proper(interval)), None)
+        if self._num_hinges is not None:
+            return self._with_number(function, _rounded(_proper(interval)), self._num_hinges)
+        # Rounded parameters make a finer fit no better (measured in bfloat16 and float16).
+        tolerance = max(self._tolerance, torch.finfo(dtype).eps / 8)
+        return self._with_tolerance(function, tolerance)
 
-    def _fit(self, function: nn.Module, interval: Interval, tolerance: float | None) -> AffineForm:
-        key = (_key(function), interval, tolerance)
+    def _with_tolerance(self, function: nn.Module, tolerance: float) -> AffineForm:
+        key = (_key(function), tolerance)
         if key not in self._fits:
-            self._fits[key] = (
-                fit(function, self._num_hinges, interval).form
-                if tolerance is None
-                else _near(function, interval, tolerance)
-            )
+            lows, highs = zip(*self._intervals[_key(function)], strict=True)
+            self._fits[key] = _near(function, _proper((min(lows), max(highs))), tolerance)
         return self._fits[key]
+
+    def _with_number(self, function: nn.Module, interval: Interval, number: int) -> AffineForm:
+        key = _key(function)
+        if (key, interval) not in self._fits:
+            intervals = {_rounded(_proper(noted)) for noted in self._intervals[key]}
+            near: list[Fit] = []
+            for low, high in sorted(intervals, key=lambda ends: ends[0] - ends[1]):
+                around = [f for f in near if f.interval[0] <= low and high <= f.interval[1]]
+                if not around:
+                    around = [fit(function, number, (low, high), accuracy=FIT_ACCURACY)]
+                    near += [f for f in around if f.max_error <= self._tolerance]
+                self._fits[key, (low, high)] = around[0].form
+        return self._fits[key, interval]
 
     def _leaky(self, negative_slope: Tensor) -> AffineForm:
         """Return the curve with the given slopes left of 0, one or one for each channel."""
@@ -288,7 +299,7 @@ def _near(function: nn.Module, interval: Interval, tolerance: float) -> AffineFo
         with suppress(ValueError):
             form = fit(function, None, wider, tolerance=tolerance).form
             return with_spare_hinges(form, max(FEWEST_HINGES, len(form.slope)), interval)
-    return fit(function, MOST_HINGES, interval).form
+    return fit(function, MOST_HINGES, interval, accuracy=FIT_ACCURACY).form
 
 
 @torch.no_grad()

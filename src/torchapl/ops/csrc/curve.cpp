@@ -68,21 +68,21 @@ int64_t check(const Tensor& input, const Tensor& jump, const Tensor& position, c
   check_tensor("position", position);
   check_tensor("line", line);
   check_tensor("table", table);
-  const Extents sizes = input.sizes(), kinks = jump.sizes();
-  if (kinks.dims == 0 || !(kinks == position.sizes())) {
-    refuse("jump and position must agree in a shape (kinks, *unit_shape)");
+  const Extents sizes = input.sizes(), hinges = jump.sizes();
+  if (hinges.dims == 0 || !(hinges == position.sizes())) {
+    refuse("jump and position must agree in a shape (hinges, *unit_shape)");
   }
-  const Extents units = {kinks.first + 1, kinks.dims - 1};
+  const Extents units = {hinges.first + 1, hinges.dims - 1};
   const int64_t first = units.dims == 0 ? 0 : unit_dim < 0 ? unit_dim + sizes.dims : unit_dim;
   if (first < 0 || first > sizes.dims || !fits(sizes, first, units)) {
     refuse("the curves do not fit an input at unit_dim=" + std::to_string(unit_dim));
   }
   const bool has_line = line.dim() != 1 || line.numel() != 0;
   if (has_line &&
-      (line.dim() != kinks.dims || line.sizes()[0] != 2 || !fits(line.sizes(), 1, units))) {
-    refuse("line must have the shape (2, *unit_shape), or be empty");
+      (line.dim() != hinges.dims || line.sizes()[0] != 4 || !fits(line.sizes(), 1, units))) {
+    refuse("line must have the shape (4, *unit_shape), or be empty");
   }
-  if (levels_of(table) > 0 && (table.dim() != kinks.dims || units.dims > 1 ||
+  if (levels_of(table) > 0 && (table.dim() != hinges.dims || units.dims > 1 ||
                                storage_of(table) != 0 || !fits(table.sizes(), 0, units))) {
     refuse("table must be float32 of shape (*unit_shape, numbers) with at most one axis of units");
   }
@@ -125,8 +125,8 @@ struct Work {
   void* y;
   const void* jump;
   const void* position;
-  const void* line;  // a null pointer for max(0, x)
-  int64_t kinks;
+  const void* line;  // a null pointer where it is max(0, x)
+  int64_t hinges;
   const float* table;
   int64_t levels;
 };
@@ -151,7 +151,7 @@ template <typename E, typename T = Arithmetic<E>>
 void run_hinges(const Work& w, const CurvePrimitives<E>& loops) {
   const Geometry& g = w.geometry;
   Curves<E> curves = {};
-  curves.kinks = w.kinks;
+  curves.hinges = w.hinges;
   curves.pitch = g.units;
   const auto at = [&](Curves<E>& c, int64_t unit, int64_t offset) {
     c.x = static_cast<const E*>(w.x) + offset;
@@ -188,9 +188,8 @@ void run(const Work& w, const Capability& capability) {
   const CurvePrimitives<E>& loops = capability.curves;
   const Geometry& g = w.geometry;
   const bool long_rows = g.units == 1 || g.inner >= SHORTEST;
-  const int64_t kinks = w.kinks + (w.line == nullptr ? 1 : 0);
   if (w.levels > 0 && loops.lookup != nullptr && long_rows &&
-      kinks >= capability.curves.fewest_kinks) {
+      w.hinges + 1 >= capability.curves.fewest_kinks) {
     const int64_t size = int64_t{4} << w.levels;
     by_pieces(g, [&](int64_t unit, int64_t offset, int64_t n) {
       loops.lookup(static_cast<const E*>(w.x) + offset, static_cast<E*>(w.y) + offset, n,
@@ -203,7 +202,7 @@ void run(const Work& w, const Capability& capability) {
     problem.outer = g.outer;
     problem.units = g.units;
     problem.inner = g.inner;
-    problem.hinges = w.kinks;
+    problem.hinges = w.hinges;
     problem.storage = w.storage;
     problem.x = w.x;
     problem.out = w.y;
@@ -263,7 +262,7 @@ Tensor curve(const Tensor& input, const Tensor& jump, const Tensor& position, co
   work.jump = a.data();
   work.position = b.data();
   work.line = has_line ? straight.data() : nullptr;
-  work.kinks = jump.sizes()[0];
+  work.hinges = jump.sizes()[0];
   if (table.is_contiguous()) {
     work.table = static_cast<const float*>(table.data());
     work.levels = levels_of(table);

@@ -7,8 +7,9 @@
 
 namespace torchapl {
 
-// A matrix whose element x in column c becomes line * x + line' + sum of jump * max(0, position -
-// x) with the numbers of that column, or with those of the first where all columns share a curve.
+// A matrix whose element x in column c becomes
+//   skip * x + shift + scale * max(0, x - center) + sum of jump * max(0, position - x)
+// with the numbers of that column, or with those of the first where all columns share a curve.
 template <typename E>
 struct Curves {
   using T = Arithmetic<E>;
@@ -18,10 +19,10 @@ struct Curves {
   int64_t n;       // columns
   int64_t stride;  // from row to row
   bool shared;
-  const T* line;  // two rows of numbers
-  const T* jump;  // a row for every kink
+  const T* line;  // rows of skip, shift, scale and center
+  const T* jump;  // a row for every hinge
   const T* position;
-  int64_t kinks;
+  int64_t hinges;
   int64_t pitch;  // from row to row of the numbers
 };
 
