@@ -32,8 +32,16 @@ def extensions() -> list[Extension]:
     node = SOURCES / "autograd.cpp"
 
     def extension(
-        name: str, sources: list[Path], standard: str, libraries: list[str], **macros: str | None
+        name: str,
+        sources: list[Path],
+        standard: str,
+        libraries: list[str],
+        *,
+        every_python: bool,
+        **macros: str | None,
     ) -> Extension:
+        if every_python:
+            macros["Py_LIMITED_API"] = OLDEST_PYTHON
         # No path of this machine in messages of torch's headers.
         maps = [f"-ffile-prefix-map={path}=torch" for path in include_paths()]
         return Extension(
@@ -43,11 +51,11 @@ def extensions() -> list[Extension]:
             include_dirs=include_paths(),
             library_dirs=library_paths(),
             libraries=libraries,
-            define_macros=[("Py_LIMITED_API", OLDEST_PYTHON), *macros.items()],
+            define_macros=list(macros.items()),
             extra_compile_args=[f"-std={standard}", *FLAGS, *maps],
             extra_link_args=["-Wl,--as-needed"] if sys.platform == "linux" else [],
             language="c++",
-            py_limited_api=True,
+            py_limited_api=every_python,
             # Where it does not compile, the package works through its definition.
             optional=True,
         )
@@ -57,16 +65,19 @@ def extensions() -> list[Extension]:
         sorted(path for path in SOURCES.glob("*.cpp") if path != node),
         "c++17",
         ["torch_cpu"],
+        every_python=True,
         TORCH_TARGET_VERSION=OLDEST_TORCH,
         TORCH_STABLE_ONLY=None,
     )
     if os.environ.get("TORCHAPL_FOR_EVERY_TORCH"):
         return [kernels]
     version = torch.__version__.split("+")[0]
-    libraries = ["c10", "torch_cpu"]
+    libraries = ["c10", "torch_cpu", "torch_python"]
+    built_for = {"TORCHAPL_BUILT_FOR": f'"{version}"'}
     return [
         kernels,
-        extension(NODE, [node], "c++20", libraries, TORCHAPL_BUILT_FOR=f'"{version}"'),
+        # What of torch knows Python's tensors belongs to one version of Python.
+        extension(NODE, [node], "c++20", libraries, every_python=False, **built_for),
     ]
 
 
@@ -88,10 +99,10 @@ class Wheel(bdist_wheel):
 
     def run(self) -> None:
         self.run_command("build_ext")
-        if self.distribution.has_ext_modules():
-            self.py_limited_api = "cp310"
-        else:
+        if not self.distribution.has_ext_modules():
             self.root_is_pure = True
+        elif all(extension.py_limited_api for extension in self.distribution.ext_modules):
+            self.py_limited_api = "cp310"
         super().run()
 
 

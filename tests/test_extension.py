@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import warnings
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import torchapl
 from torchapl.ops import extension
@@ -74,6 +76,31 @@ def test_a_node_for_another_torch_is_refused() -> None:
     assert f"in Python: it was built for torch {built_for}, this is torch 9.9" in done.stdout
 
 
+def test_the_direct_call_takes_plain_tensors_alone() -> None:
+    node = pytest.importorskip("torchapl.ops._autograd")
+    x, a, b = torch.randn(3, 4), torch.randn(2, 4), torch.randn(2, 4)
+    assert torch.equal(node.apl(x, a, b, None), torchapl.apl(x, a, b))
+    assert torch.equal(node.apl(x.T, a, b, -2), torchapl.apl(x.T, a, b, unit_dim=0))
+    left_alone = [
+        (x, a, b),
+        (x, a, b, 1.0),
+        (x, a, b, True),
+        (x, a, b, 2**70),
+        (x, a, b, 2),
+        (x, a, b[:, :3], 1),
+        (x.int(), a, b, 1),
+        (x.as_subclass(type("Sub", (torch.Tensor,), {})), a, b, 1),
+        ([1.0], a, b, 1),
+        (x[None], a, b, None),
+    ]
+    for arguments in left_alone:
+        assert node.apl(*arguments) is NotImplemented
+    with torch.overrides.BaseTorchFunctionMode():
+        assert node.apl(x, a, b, 1) is NotImplemented
+    with FlopCounterMode(display=False):
+        assert node.apl(x, a, b, 1) is NotImplemented
+
+
 def test_says_once_that_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extension, "_no_kernels", "no compiler")
     monkeypatch.setattr(extension, "_explained", set())
@@ -101,6 +128,8 @@ def test_a_gpu_without_triton_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         extension.explain_once(OnGPU())
 
 
+PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # Touches what it was asked to compile or to link, if that belongs to what it knows.
 COMPILER = """#!/bin/sh
 case "$*" in *{known}*) ;; *) exit 1 ;; esac
@@ -113,7 +142,7 @@ touch "$2"
 @pytest.mark.parametrize(
     ("known", "tag", "libraries"),
     [
-        ("", "cp310-abi3-linux", {"_C.abi3.so", "_autograd.abi3.so"}),
+        ("", f"{PYTHON}-{PYTHON}-linux", {"_C.abi3.so", f"_autograd{SUFFIX}"}),
         ("_autograd", "py3-none-any", set()),
         ("nothing at all", "py3-none-any", set()),
     ],

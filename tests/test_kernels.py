@@ -125,6 +125,23 @@ def test_any_number_of_hinges(
 
 
 @pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("center", [-100.0, 100.0])
+@pytest.mark.parametrize(
+    ("shape", "units"), [((40, 21), (21,)), ((3, 2, 300), (2,)), ((200, 3), (3,))]
+)
+def test_inputs_near_one_of_two_distant_hinges(
+    shape: tuple[int, ...], units: tuple[int, ...], center: float
+) -> None:
+    def arguments(_: int) -> Arguments:
+        x, a, b, unit_dim = normal(shape, units, 1)
+        b[0] -= 100
+        b[1] += 100
+        return x + center, a, b, unit_dim
+
+    check(arguments)
+
+
+@pytest.mark.usefixtures("capability")
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9, 100])
 def test_sums_of_few_elements(count: int) -> None:
     check(lambda _: normal((count,), (), 0), draws=50)

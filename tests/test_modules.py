@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 import torchapl
 from torchapl import APL, LazyAPL, apl
@@ -119,6 +120,22 @@ def test_state_dict_round_trip() -> None:
     target.load_state_dict(source.state_dict(), strict=True)
     x = torch.randn(5, 2, 3)
     assert torch.equal(source(x), target(x))
+
+
+class Double(nn.Module):
+    def forward(self, value: Tensor) -> Tensor:
+        return 2 * value
+
+
+def test_parametrised_and_pruned_slopes_are_used() -> None:
+    x = torch.randn(3, 4)
+    unit = torchapl.APL(4)
+    doubled = torchapl.apl(x, 2 * unit.slope, unit.offset)
+    parametrize.register_parametrization(unit, "slope", Double())
+    assert torch.equal(unit(x), doubled)
+    unit = torchapl.APL(4)
+    prune.l1_unstructured(unit, "slope", 1.0)
+    assert torch.equal(unit(x), torch.relu(x))
 
 
 def test_frozen_curves_get_no_gradient_and_pass_the_inputs() -> None:

@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from torchapl import ops, reference
+from torchapl.ops import extension
 from torchapl.ops.arguments import FLOATING, check
 
 __all__ = ["FLOATING", "apl", "as_int"]
@@ -40,6 +41,10 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
         tensor([[-0.2000,  3.0000]])
     """
     output: Tensor
+    if _apl_directly is not None and not torch.compiler.is_dynamo_compiling():
+        output = _apl_directly(input, slope, offset, unit_dim)
+        if output is not NotImplemented:
+            return output
     if has_torch_function_variadic(input, slope, offset):
         # Proxies of torch.fx and modes see one call, as of any function of torch.
         tensors = (input, slope, offset)
@@ -50,7 +55,7 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
         if isinstance(input, Tensor) and input.dim() == 3:
             _warn_of_two_axes(input, slope)
     else:
-        axis = as_int("unit_dim", unit_dim)
+        axis = unit_dim if type(unit_dim) is int else as_int("unit_dim", unit_dim)
     # Forward-mode tangents flow through the plain formula: the operator has reverse mode alone.
     if forward_ad._current_level >= 0 or _is_exporting():
         return reference.apl(input, slope, offset, check(input, slope, offset, axis))
@@ -81,6 +86,10 @@ def _is_exporting() -> bool:
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]  # untyped
     # Not is_exporting(), which torch 2.10 takes for true under torch.compile as well.
     return tracing or torch.compiler._is_exporting_flag
+
+
+# For plain tensors outside of any mode, transform or trace: one call from Python to the operator.
+_apl_directly = extension.direct_call()
 
 
 def as_int(name: str, value: int) -> int:

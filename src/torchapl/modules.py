@@ -98,7 +98,14 @@ class APL(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         unit_dim = self.unit_dim if self._axis_given else None
-        return apl(input, self.slope, self.offset, unit_dim=unit_dim)
+        parameters: dict[str, Any] = self._parameters
+        try:
+            # nn.Module finds an attribute only after two searches in vain.
+            slope, offset = parameters["slope"], parameters["offset"]
+        except KeyError:
+            # Parametrised or pruned.
+            slope, offset = self.slope, self.offset
+        return apl(input, slope, offset, unit_dim=unit_dim)
 
     def extra_repr(self) -> str:
         return f"{self.unit_shape}, num_hinges={self.num_hinges}, unit_dim={self.unit_dim}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +51,14 @@ def _failure(module: str, absent: str) -> str | None:
         # Built for another torch or another machine: what the loader says is the best explanation.
         return str(error)
     return None
+
+
+def direct_call() -> Callable[..., Any] | None:
+    """Return the way to the operator that leaves out torch's own checks, if the node has come.
+
+    It takes what :func:`torchapl.apl` takes, and answers NotImplemented to all but plain tensors.
+    """
+    return getattr(sys.modules.get(_NODE), "apl", None)
 
 
 def has_kernels() -> bool:

@@ -3,14 +3,19 @@
 // internals, hence the very torch it was built for; without it, autograd.py serves.
 #include <Python.h>
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -256,8 +261,47 @@ void check_version() {
   }
 }
 
+// The operator on plain tensors, or NotImplemented: everything out of the ordinary, and whatever is
+// refused, is left to functional.py. Through torch.ops the call alone took longer than the kernel.
+PyObject* apl_directly(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  PyObject* axis = count == 4 ? arguments[3] : nullptr;
+  if (axis == nullptr || !(axis == Py_None || PyLong_CheckExact(axis)) ||
+      !std::all_of(arguments, arguments + 3, THPVariable_CheckExact) ||
+      at::impl::torch_function_mode_enabled() || c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+      torch::jit::tracer::isTracing()) {
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  const Tensor& input = THPVariable_Unpack(arguments[0]);
+  const Tensor& slope = THPVariable_Unpack(arguments[1]);
+  const Tensor& offset = THPVariable_Unpack(arguments[2]);
+  // An input of three axes without a unit_dim may deserve a warning.
+  if ((axis == Py_None && input.dim() == 3) || torch::autograd::isFwGradDefined(input) ||
+      torch::autograd::isFwGradDefined(slope) || torch::autograd::isFwGradDefined(offset)) {
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  const long long unit_dim = axis == Py_None ? 1 : PyLong_AsLongLong(axis);
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  try {
+    return THPVariable_Wrap([&] {
+      const pybind11::gil_scoped_release release;
+      return forward_operator().call(input, slope, offset, unit_dim);
+    }());
+  } catch (const std::exception&) {
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+}
+
+PyMethodDef functions[] = {
+    {"apl", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(apl_directly)),
+     METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_autograd", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "_autograd", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

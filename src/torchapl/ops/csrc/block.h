@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "kernels.h"
 #include "plan.h"
@@ -22,8 +24,10 @@ struct Release {
 template <typename T>
 using Buffer = std::unique_ptr<T[], Release>;
 
+// Aligned memory takes longer to get than the units of a few elements.
 template <typename T>
 Buffer<T> uninitialised(int64_t size) {
+  if (size == 0) return nullptr;
   return Buffer<T>(static_cast<T*>(::operator new(size * sizeof(T), LINE)));
 }
 
@@ -32,10 +36,12 @@ class Block {
  public:
   using T = Arithmetic<E>;
 
-  Block(const Problem& problem, const Primitives<E>& kernels)
+  // `refers` as in Backward: whether sums are made with references.
+  Block(const Problem& problem, const Primitives<E>& kernels, bool refers)
       : problem_(problem),
         kernels_(kernels),
-        sums_(problem.grad_a != nullptr || problem.grad_b != nullptr) {}
+        sums_(problem.grad_a != nullptr || problem.grad_b != nullptr),
+        refers_(refers) {}
 
   // Makes room for the hinges and sums of `width` columns. What belongs to a group of columns lies
   // together: apart, at a distance of a power of two, its lines would compete for the same places
@@ -45,14 +51,18 @@ class Block {
     pitch_ = 2 * LANES;
     group_ = problem_.hinges * pitch_;
     size_ = padded_ / LANES * group_;
-    values_ = uninitialised<T>((sums_ ? 2 : 1) * size_);
-    a_ = values_.get();
+    const int64_t values = sums_ ? 2 * size_ + padded_ : size_, totals = sums_ ? size_ : 0;
+    const int64_t bytes = values * sizeof(T) + totals * sizeof(double);
+    if (bytes > NEAR) memory_ = uninitialised<std::byte>(bytes);
+    std::byte* memory = bytes > NEAR ? memory_.get() : near_;
+    a_ = reinterpret_cast<T*>(memory);
     b_ = a_ + LANES;
     if (!sums_) return;
     sum_a_ = a_ + size_;
     sum_b_ = sum_a_ + LANES;
     std::fill_n(sum_a_, size_, T(0));
-    totals_ = uninitialised<double>(size_);
+    totals_ = reinterpret_cast<double*>(sum_a_ + size_ + padded_);
+    if (refers_) reference_ = sum_a_ + size_;
   }
 
   // All columns belong to one unit.
@@ -62,6 +72,7 @@ class Block {
       std::fill_n(a_ + s * pitch_, LANES, static_cast<const T*>(problem_.a)[index]);
       std::fill_n(b_ + s * pitch_, LANES, static_cast<const T*>(problem_.b)[index]);
     }
+    refer();
   }
 
   // `inner` columns belong to the unit `first`, as many to the next, up to `units` of them, then
@@ -77,6 +88,7 @@ class Block {
       expand(static_cast<const T*>(problem_.a) + index, row.get(), a_ + s * pitch_);
       expand(static_cast<const T*>(problem_.b) + index, row.get(), b_ + s * pitch_);
     }
+    refer();
   }
 
   // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the sums
@@ -107,7 +119,7 @@ class Block {
         const int64_t from = s * pitch_ + c / LANES * group_, n = std::min(LANES, width_ - c);
         if (problem_.grad_a != nullptr) {
           T* target = static_cast<T*>(problem_.grad_a) + index + c;
-          for (int64_t i = 0; i < n; ++i) target[i] = sum_a_[from + i];
+          for (int64_t i = 0; i < n; ++i) target[i] = slope_gradient_at(from + i, c + i);
         }
         if (problem_.grad_b != nullptr) {
           T* target = static_cast<T*>(problem_.grad_b) + index + c;
@@ -155,6 +167,7 @@ class Block {
     f.ahead = ahead;
     f.a = a_;
     f.b = b_;
+    f.reference = reference_;
     f.sum_a = sum_a_;
     f.sum_b = sum_b_;
     f.hinges = problem_.hinges;
@@ -165,23 +178,24 @@ class Block {
 
   // Sums in the type of the arithmetic stay exact enough over a limited number of elements.
   void flush() {
-    if (sums_) kernels_.flush(sum_a_, totals_.get(), size_, !flushed_);
+    if (sums_) kernels_.flush(sum_a_, totals_, size_, !flushed_);
     flushed_ = true;
   }
 
   // The sums of one unit so far, after select(unit): number k is at totals()[k]. They are those of
   // a and b of the first hinge, then of the next.
-  void collapse() { kernels_.collapse(sum_a_, totals_.get(), 2 * problem_.hinges); }
+  void collapse() { kernels_.collapse(sum_a_, totals_, 2 * problem_.hinges); }
 
-  // The flushed sums of each unit, after the other select(): number k of unit u is at totals(k)[u].
+  // The flushed sums of each unit, after the other select(): number k of unit u is at totals()[k *
+  // pitch() + u].
   void collect() {
     const int64_t period = units_ * problem_.inner;
-    const auto grouped = std::move(totals_);
-    totals_ = uninitialised<double>(size_);
+    collected_ = uninitialised<double>(size_);
+    const double* grouped = std::exchange(totals_, collected_.get());
     for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
-      double* total = totals_.get() + k * padded_;
+      double* total = totals_ + k * padded_;
       for (int64_t c = 0; c < padded_; c += LANES) {
-        std::copy_n(grouped.get() + c / LANES * group_ + k * LANES, LANES, total + c);
+        std::copy_n(grouped + c / LANES * group_ + k * LANES, LANES, total + c);
       }
       for (int64_t from = period; from < width_; from += period) {
         for (int64_t c = 0; c < period; ++c) total[c] += total[from + c];
@@ -194,11 +208,23 @@ class Block {
   }
 
   bool sums() const { return sums_; }
-  const double* totals(int64_t k = 0) const { return totals_.get() + k * padded_; }
+  const double* totals() const { return totals_; }
+  int64_t pitch() const { return padded_; }
   int64_t first() const { return first_; }
   int64_t units() const { return units_; }
 
  private:
+  void refer() {
+    for (int64_t c = 0; reference_ != nullptr && c < padded_; c += LANES) {
+      kernels_.refer(b_ + c / LANES * group_, problem_.hinges, pitch_, reference_ + c, LANES);
+    }
+  }
+
+  T slope_gradient_at(int64_t i, int64_t column) const {
+    if (reference_ == nullptr) return sum_a_[i];
+    return slope_gradient(sum_a_[i], sum_b_[i], b_[i], reference_[column]);
+  }
+
   // Several sums side by side do not wait for each other: one alone took as long as all the rest.
   static double sum_of(const double* values, int64_t n) {
     double sums[8] = {};
@@ -238,14 +264,18 @@ class Block {
 
   const Problem& problem_;
   const Primitives<E>& kernels_;
-  const bool sums_;
-  Buffer<T> values_;
-  Buffer<double> totals_;
+  const bool sums_, refers_;
+  // Room for the hinges and sums of one group of columns with S = 8.
+  static constexpr int64_t NEAR = 4096 + 64;
+  alignas(64) std::byte near_[NEAR];
+  Buffer<std::byte> memory_;
+  Buffer<double> collected_;
   Buffer<E> unwanted_;
   // See Forward and Backward for their layout.
-  T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr;
+  T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr, *reference_ = nullptr;
   int64_t padded_ = 0, pitch_ = 0, group_ = 0, size_ = 0;
   int64_t first_ = 0, units_ = 0, width_ = 0;
+  double* totals_ = nullptr;
   bool flushed_ = false;
 };
 

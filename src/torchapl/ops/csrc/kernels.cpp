@@ -38,20 +38,32 @@ void run(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t strid
   }
 }
 
-// Writes the gradients of n units of hinge s, from unit `first` on, given their two sums.
+template <typename E>
+bool hinges_are_finite(const Problem& p, const Primitives<E>& kernels) {
+  return kernels.all_finite(static_cast<const Arithmetic<E>*>(p.b), p.hinges * p.units);
+}
+
+// Writes the gradients of n units, from unit `first` on. Their sums are two rows for every hinge,
+// which follow each other at `pitch`.
 template <typename E, typename T = Arithmetic<E>>
-void write_gradients(const Problem& p, const Primitives<E>& kernels, int64_t s, int64_t first,
-                     int64_t n, const double* sum_a, const double* sum_b) {
-  const int64_t index = s * p.units + first;
-  if (p.grad_a != nullptr) kernels.finish(sum_a, nullptr, static_cast<T*>(p.grad_a) + index, n);
-  if (p.grad_b != nullptr) {
-    kernels.finish(sum_b, static_cast<const T*>(p.a) + index, static_cast<T*>(p.grad_b) + index, n);
+void write_gradients(const Problem& p, const Primitives<E>& kernels, bool refers, int64_t first,
+                     int64_t n, const double* sums, int64_t pitch) {
+  const T *a = static_cast<const T*>(p.a) + first, *b = static_cast<const T*>(p.b) + first;
+  const auto place = [&](void* target, int64_t s) {
+    return target == nullptr ? nullptr : static_cast<T*>(target) + s * p.units + first;
+  };
+  const auto reference = uninitialised<T>(refers ? n : 0);
+  if (refers) kernels.refer(b, p.hinges, p.units, reference.get(), n);
+  for (int64_t s = 0; s < p.hinges; ++s) {
+    kernels.finish(sums + 2 * s * pitch, sums + (2 * s + 1) * pitch, a + s * p.units,
+                   b + s * p.units, reference.get(), place(p.grad_a, s), place(p.grad_b, s), n);
   }
 }
 
 // Adds the parts of every sum in their order; partial is (parts, hinges, 2, units).
 template <typename E>
-void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, int64_t parts) {
+void add_parts(const Problem& p, const Primitives<E>& kernels, bool refers, double* partial,
+               int64_t parts) {
   const int64_t size = 2 * p.hinges * p.units;
   const int64_t range = divide_up(p.units, task_budget(size * parts));
   parallel(divide_up(p.units, range), [&](int64_t task) {
@@ -62,10 +74,7 @@ void add_parts(const Problem& p, const Primitives<E>& kernels, double* partial, 
         for (int64_t u = 0; u < n; ++u) total[u] += total[q * size + u];
       }
     }
-    for (int64_t s = 0; s < p.hinges; ++s) {
-      const double* sum_a = partial + 2 * s * p.units + first;
-      write_gradients(p, kernels, s, first, n, sum_a, sum_a + p.units);
-    }
+    write_gradients(p, kernels, refers, first, n, partial + first, p.units);
   });
 }
 
@@ -82,6 +91,7 @@ template <typename E, bool Back>
 void by_rows(const Problem& p, const Primitives<E>& kernels) {
   const RowPlan plan(p.outer, p.units, p.inner);
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
+  const bool refers = sums && hinges_are_finite(p, kernels);
   const int64_t parts = plan.chunks * plan.segments;
   const int64_t stride = p.units * p.inner;
   std::vector<double> partial(sums ? parts * 2 * p.hinges * p.units : 0);
@@ -94,7 +104,7 @@ void by_rows(const Problem& p, const Primitives<E>& kernels) {
     const int64_t last_unit = std::min(p.units, unit + plan.range);
     const int64_t last_inner = std::min(p.inner, (segment + 1) * plan.segment);
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
-    Block<E> block(p, kernels);
+    Block<E> block(p, kernels, refers);
     block.allocate(LANES);
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
@@ -113,7 +123,7 @@ void by_rows(const Problem& p, const Primitives<E>& kernels) {
       }
     }
   });
-  if (sums) add_parts(p, kernels, partial.data(), parts);
+  if (sums) add_parts(p, kernels, refers, partial.data(), parts);
 }
 
 template <typename E, bool Back>
@@ -123,6 +133,7 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, limits);
   // Sums are made in the place of the gradients only where both are wanted.
   if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
+  const bool refers = sums && !plan.in_place && hinges_are_finite(p, kernels);
   const int64_t size = 2 * p.hinges * p.units;
   const auto partial = uninitialised<double>(sums && plan.chunks > 1 ? plan.chunks * size : 0);
 
@@ -131,7 +142,7 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     const int64_t width = std::min(plan.block, plan.columns - column);
     const int64_t row = task / plan.blocks * plan.chunk;
     const int64_t last = std::min(plan.rows, row + plan.chunk);
-    Block<E> block(p, kernels);
+    Block<E> block(p, kernels, refers);
     const bool in_place = plan.in_place && width % LANES == 0;
     if (in_place) {
       block.select_in_place(column, width);
@@ -156,18 +167,17 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     if (plan.chunks == 1 && block.write_gradients()) return;
     block.flush();
     block.collect();
+    if (plan.chunks == 1) {
+      write_gradients(p, kernels, refers, block.first(), block.units(), block.totals(),
+                      block.pitch());
+      return;
+    }
     double* part = partial.get() + task / plan.blocks * size + block.first();
-    for (int64_t s = 0; s < p.hinges; ++s) {
-      const double *sum_a = block.totals(2 * s), *sum_b = block.totals(2 * s + 1);
-      if (plan.chunks == 1) {
-        write_gradients(p, kernels, s, block.first(), block.units(), sum_a, sum_b);
-      } else {
-        std::copy_n(sum_a, block.units(), part + 2 * s * p.units);
-        std::copy_n(sum_b, block.units(), part + (2 * s + 1) * p.units);
-      }
+    for (int64_t k = 0; k < 2 * p.hinges; ++k) {
+      std::copy_n(block.totals() + k * block.pitch(), block.units(), part + k * p.units);
     }
   });
-  if (sums && plan.chunks > 1) add_parts(p, kernels, partial.get(), plan.chunks);
+  if (sums && plan.chunks > 1) add_parts(p, kernels, refers, partial.get(), plan.chunks);
 }
 
 bool goes_by_rows(int64_t units, int64_t inner) { return units == 1 || inner >= SHORTEST_ROW; }

@@ -37,25 +37,11 @@ INLINE void store_halves(void* p, Halves halves, int64_t n) {
   _mm256_mask_storeu_epi16(p, first(n), reinterpret_cast<__m256i>(halves));
 }
 
-// The comparison is false for NaN, which therefore counts as active. subtract() does not mask the
-// product: that of an infinite factor and 0 is NaN in every lane, as in the definition.
 template <>
 struct Active<float> {
-  explicit INLINE Active(V<float> v) : mask(_mm512_cmp_ps_mask(v, V<float>{}, _CMP_NLE_UQ)) {}
-
+  INLINE Active(V<float> left, V<float> right)
+      : mask(_mm512_cmp_ps_mask(left, right, _CMP_NLE_UQ)) {}
   INLINE V<float> only(V<float> value) const { return _mm512_maskz_mov_ps(mask, value); }
-  INLINE V<float> add(V<float> sum, V<float> value) const {
-    return _mm512_mask_add_ps(sum, mask, sum, value);
-  }
-  INLINE V<float> product(V<float> value, V<float> gate) const {
-    return _mm512_maskz_mul_ps(mask, value, gate);
-  }
-  INLINE V<float> add(V<float> sum, V<float> value, V<float> gate) const {
-    return _mm512_mask3_fmadd_ps(value, gate, sum, mask);
-  }
-  INLINE V<float> subtract(V<float> sum, V<float> factor, V<float> value) const {
-    return sum - factor * only(value);
-  }
 
  private:
   __mmask16 mask;
@@ -63,21 +49,9 @@ struct Active<float> {
 
 template <>
 struct Active<double> {
-  explicit INLINE Active(V<double> v) : mask(_mm512_cmp_pd_mask(v, V<double>{}, _CMP_NLE_UQ)) {}
-
+  INLINE Active(V<double> left, V<double> right)
+      : mask(_mm512_cmp_pd_mask(left, right, _CMP_NLE_UQ)) {}
   INLINE V<double> only(V<double> value) const { return _mm512_maskz_mov_pd(mask, value); }
-  INLINE V<double> add(V<double> sum, V<double> value) const {
-    return _mm512_mask_add_pd(sum, mask, sum, value);
-  }
-  INLINE V<double> product(V<double> value, V<double> gate) const {
-    return _mm512_maskz_mul_pd(mask, value, gate);
-  }
-  INLINE V<double> add(V<double> sum, V<double> value, V<double> gate) const {
-    return _mm512_mask3_fmadd_pd(value, gate, sum, mask);
-  }
-  INLINE V<double> subtract(V<double> sum, V<double> factor, V<double> value) const {
-    return sum - factor * only(value);
-  }
 
  private:
   __mmask8 mask;
