@@ -132,11 +132,12 @@ def test_the_order_of_groups_makes_no_difference(frozen: bool) -> None:
     net, twin = (nn.ModuleList([start(), nn.Linear(3, 3), start()]) for _ in range(2))
     twin.load_state_dict(net.state_dict())
     results = []
-    for model, turned in ((net, False), (twin, True)):
+    for model, slopes_first in ((net, False), (twin, True)):
         groups = parameter_groups(model)
-        # Slopes without gradients come first or last.
+        # Slopes without gradients are of no account.
         groups.insert(0, {"params": [nn.Parameter(torch.ones(2, 3))], **segment_settings(0.0)})
-        optimizer = torch.optim.SGD(groups[::-1] if turned else groups, lr=0.1)
+        groups.sort(key=lambda group: ("segment_unit" in group) != slopes_first)
+        optimizer = torch.optim.SGD(groups, lr=0.1)
         model[0].requires_grad_(not frozen)
         loss(model[2](model[1](model[0](X)))).backward()
         optimizer.step()
