@@ -102,6 +102,11 @@ def test_says_where_units_would_fit(
         apl(torch.zeros(shape), *parameters(1, *unit_shape))
 
 
+def test_names_the_axis_of_channels_as_everybody_does() -> None:
+    with pytest.raises(ValueError, match=r"they fit at unit_dim=1$"):
+        apl(torch.zeros(8, 64, 5, 5), *parameters(1, 64), unit_dim=-1)
+
+
 def test_warns_where_two_axes_fit() -> None:
     x, (a, b) = torch.randn(2, 5, 5), parameters(1, 5)
     with pytest.warns(UserWarning, match=r"fit two axes .* give unit_dim=1 if it is \(N, C, L\)"):

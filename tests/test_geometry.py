@@ -89,3 +89,28 @@ def test_gradients_with_the_strides_of_the_input(order: str):
     assert found.stride() == x.stride()
     assert torch.equal(found, grad)
     assert strides == (None, None, None)
+
+
+def test_parameters_in_the_order_of_memory_and_back():
+    # Units (3, 4, 2) of an input in whose memory the last axis comes first.
+    parameter = torch.randn(5, 3, 4, 2, dtype=torch.float64)
+    collapsed = geometry.Collapsed(outer=7, units=24, inner=1, unit_order=(2, 0, 1))
+    flat = layout.flatten(parameter, collapsed)
+    assert flat.is_contiguous()
+    for first in range(3):
+        for second in range(4):
+            for third in range(2):
+                place = (third * 3 + first) * 4 + second
+                assert torch.equal(flat[:, place], parameter[:, first, second, third])
+    assert torch.equal(layout.unflatten(flat[None], parameter, collapsed), parameter)
+    sums = layout.unflatten(torch.stack([flat, 2 * flat]), parameter.float(), collapsed)
+    assert torch.equal(sums, (3 * parameter).float())
+    assert sums.is_contiguous()
+    nothing = layout.unflatten(None, parameter, collapsed)
+    assert (nothing.shape, nothing.dtype) == ((0,), torch.float64)
+
+
+def test_copies_stay_on_their_device():
+    like = torch.empty(4, 3, device="meta").t()
+    copy = layout.laid_out_like(like, torch.empty(3, 4, device="meta", dtype=torch.float64))
+    assert (copy.device.type, copy.dtype, copy.stride()) == ("meta", torch.float64, like.stride())

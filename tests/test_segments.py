@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from torchapl import APL, apl, parameter_groups
-from torchapl.segments import UNIT
+from torchapl.segments import UNIT, segment_settings
 
 Maker = Callable[[Any], torch.optim.Optimizer]
 OPTIMISERS: dict[str, Maker] = {
@@ -125,6 +125,64 @@ def test_without_marked_groups_nothing_changes() -> None:
     expected = unit.slope.detach() - 0.1 * unit.slope.grad
     torch.optim.SGD(parameter_groups(unit, steps="slopes"), lr=0.1).step()
     assert torch.equal(unit.slope, expected)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_order_of_groups_makes_no_difference(frozen: bool) -> None:
+    net, twin = (nn.ModuleList([start(), nn.Linear(3, 3), start()]) for _ in range(2))
+    twin.load_state_dict(net.state_dict())
+    results = []
+    for model, slopes_first in ((net, False), (twin, True)):
+        groups = parameter_groups(model)
+        # Slopes without gradients are of no account.
+        groups.insert(0, {"params": [nn.Parameter(torch.ones(2, 3))], **segment_settings(0.0)})
+        groups.sort(key=lambda group: ("segment_unit" in group) != slopes_first)
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        model[0].requires_grad_(not frozen)
+        loss(model[2](model[1](model[0](X)))).backward()
+        optimizer.step()
+        results.append([parameter.detach() for parameter in model.parameters()])
+    assert all(map(torch.equal, *results))
+    before = start().slope
+    assert torch.equal(results[0][0], before) == frozen
+    assert not torch.equal(results[0][4], before)
+
+
+def test_a_step_keeps_its_other_arguments() -> None:
+    class Scaled(torch.optim.SGD):
+        def step(self, closure: Any, factor: float) -> float:
+            super().step(closure)
+            return factor
+
+    unit = start()
+
+    def closure() -> Tensor:
+        value = loss(unit(X))
+        value.backward()
+        return value
+
+    assert Scaled(parameter_groups(unit), lr=0.1).step(closure, 0.5) == 0.5
+
+
+@pytest.mark.skipif(not distributed.is_gloo_available(), reason="needs gloo")
+def test_sharded_slopes_take_the_same_step() -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    slope, grad = torch.randn(4, 3), torch.randn(4, 3)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = distributed.init_device_mesh("cpu", (1,))
+        plain = nn.Parameter(slope.clone())
+        sharded = nn.Parameter(distribute_tensor(slope.clone(), mesh, [Shard(0)]))
+        plain.grad, sharded.grad = grad.clone(), distribute_tensor(grad.clone(), mesh, [Shard(0)])
+        for parameter in (plain, sharded):
+            group = {"params": [parameter], **segment_settings(0.01)}
+            torch.optim.SGD([group], lr=0.1, momentum=0.9).step()
+        assert sharded.placements == (Shard(0),)
+        assert torch.equal(sharded.full_tensor(), plain)
+        assert torch.equal(sharded.grad.full_tensor(), grad)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_decay_is_a_penalty_on_slopes() -> None:

@@ -47,6 +47,11 @@ def test_numbers_of_the_papers_networks(layers, hinges, output, weights, units, 
     assert total.mlpconv > 50 * added or layers is NIN
 
 
+def test_a_convolution_shares_its_weights_among_the_places_of_the_map() -> None:
+    layer = LayerSize.convolution("conv", (3, 96), 5, (32, 16))
+    assert layer == LayerSize("conv", inputs=75, channels=96, positions=512)
+
+
 def test_untied_rivals_of_one_dense_unit() -> None:
     row, total = count_parameters([LayerSize("fc", inputs=10, channels=1)], num_hinges=2)
     assert row.relu == 11

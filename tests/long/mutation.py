@@ -81,7 +81,10 @@ TESTS = {
     "curves/fit.py": ["curves/test_fit.py"],
     "curves/reduce.py": ["curves/test_simplify.py"],
     "curves/simplify.py": ["curves/test_simplify.py"],
-    "curves/counting.py": ["curves/test_counting.py"],
+    "curves/counting.py": [
+        "curves/test_counting.py",
+        "test_docs.py::test_docstrings[torchapl.curves.counting]",
+    ],
     "curves/layers.py": ["curves/test_conversions.py"],
     "curves/maxout.py": ["curves/test_conversions.py"],
     "curves/splines.py": ["curves/test_conversions.py"],
