@@ -30,7 +30,8 @@ def main() -> None:
                 for row in rows
                 if (row.setting.training, row.setting.threads) == (training, threads)
             ]
-            show(f"{mode}, {threads} thread{'s' if threads > 1 else ''}", chosen, FAST)
+            shown = FAST if training else ("apl", "apl fused", *FAST[1:])
+            show(f"{mode}, {threads} thread{'s' if threads > 1 else ''}", chosen, shown)
     show("Eager and compiled definition", rows, SLOW)
     show("Other packages", rows, PEERS)
     show("Default allocator", read_csv(options.csv, allocator="default"), FAST[:2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -120,9 +119,9 @@ def assert_as_accurate_as_eager(
 @pytest.mark.parametrize("affine", [False, True], ids=["APL", "AffineAPL"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_accuracy_in_every_case(case: Case, affine: bool) -> None:
-    for dtype in DTYPES:
+    for dtype in DTYPES[:2] if affine else DTYPES:
         units, inputs = [], []
-        for seed in range(3):
+        for seed in range(2):
             x = case.make(seed, dtype)[0]
             dim = case.unit_dim
             units.append(random_unit(case.unit_shape, case.hinges, dim, affine=affine, dtype=dtype))
@@ -131,7 +130,7 @@ def test_accuracy_in_every_case(case: Case, affine: bool) -> None:
 
 
 @pytest.mark.usefixtures("capability", "nan_filled_outputs")
-@pytest.mark.parametrize("num_hinges", [4, 7, 8, 15, 30, 62, 126, 200, 260])
+@pytest.mark.parametrize("num_hinges", [4, 8, 15, 30, 62, 126, 260])
 @pytest.mark.parametrize(
     ("shape", "units"),
     [((3, 2, 9, 15), (2,)), ((1, 2, 64), (2,)), ((257,), ()), ((5, 21), (21,))],
@@ -140,9 +139,9 @@ def test_accuracy_in_every_case(case: Case, affine: bool) -> None:
 def test_accuracy_for_any_number_of_kinks(
     shape: tuple[int, ...], units: tuple[int, ...], num_hinges: int
 ) -> None:
-    for dtype, affine in itertools.product(DTYPES, (False, True)):
+    for dtype, affine in [*((dtype, False) for dtype in DTYPES), (torch.float32, True)]:
         wide = torch.promote_types(dtype, torch.float32)
-        layers = [random_unit(units, num_hinges, affine=affine, dtype=wide) for _ in range(4)]
+        layers = [random_unit(units, num_hinges, affine=affine, dtype=wide) for _ in range(3)]
         inputs = [(3 * torch.randn(shape)).to(dtype) for _ in layers]
         assert_as_accurate_as_eager(layers, inputs, [fuse(unit) for unit in layers])
 
@@ -224,11 +223,27 @@ def test_curves_with_fewer_kinks_have_parts_of_the_last() -> None:
     assert torch.equal(fused(x), unit(x))
 
 
+def test_tables_where_neighbours_share_a_curve() -> None:
+    sizes = {
+        "channel": random_unit((4,), 8),
+        "layer": random_unit((), 8),
+        "position": random_unit((4, 3), 8),
+        "last axis": random_unit((4,), 8, unit_dim=-1),
+        "few kinks": random_unit((4,), 3),
+        "float64": random_unit((4,), 8, dtype=torch.float64),
+    }
+    found = {name: tuple(fuse(unit).table.shape) for name, unit in sizes.items()}
+    assert found.pop("channel") == (4, 64)
+    assert found.pop("layer") == (64,)
+    assert set(found.values()) == {(0,)}
+
+
 @pytest.mark.parametrize("unit_shape", [4, (4, 3, 3)])
 def test_equal_curves_become_one(unit_shape: int | tuple[int, ...]) -> None:
     unit = APL(unit_shape, 8)
     fused = fuse(unit)
     assert fused.jump.shape == (8,)
+    assert fused.table.shape == (64,)
     assert repr(fused) == "FusedAPL((), kinks=9, unit_dim=1)"
     x = torch.randn(2, 4, 3, 3)
     torch.testing.assert_close(fused(x), unit(x))
@@ -283,7 +298,7 @@ def test_what_is_left_or_refused() -> None:
     unit = random_unit((4,), 8)
     with pytest.raises(ValueError, match=r"shape \(4,\) do not fit input \(2, 3\)"):
         fuse(unit)(torch.randn(2, 3))
-    with pytest.raises(TypeError, match=r"floating-point, got torch\.int64"):
+    with pytest.raises(TypeError, match=r"got torch\.int64"):
         fuse(unit)(torch.ones(2, 4, dtype=torch.int64))
 
 

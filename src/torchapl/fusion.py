@@ -93,16 +93,22 @@ class FusedAPL(nn.Module):
             self.register_buffer(name, numbers)
 
     def forward(self, input: Tensor) -> Tensor:
+        # Not self.jump: four of those take as long as a small ReLU.
+        jump, position, line, table = map(self._buffers.__getitem__, _NUMBERS)
         if forward_ad._current_level >= 0 or _is_exporting():
-            return evaluate(input, self.jump, self.position, self.line, self.unit_dim)
-        if not self.line.numel() and (not self.table.numel() or not input.is_cpu):
-            return apl(input, self.jump, self.position, unit_dim=self.unit_dim)
+            return evaluate(input, jump, position, line, self.unit_dim)
+        if not line.numel() and not (table.numel() and input.is_cpu and self._sees_maps(input)):
+            return apl(input, jump, position, unit_dim=self.unit_dim)
         try:
-            return curve(input, self.jump, self.position, self.line, self.table, self.unit_dim)
+            return curve(input, jump, position, line, table, self.unit_dim)
         except RuntimeError:
             # Its messages name what does not fit.
-            check(input, self.jump, self.position, self.line, self.unit_dim)
+            check(input, jump, position, line, self.unit_dim)
             raise
+
+    def _sees_maps(self, input: Tensor) -> bool:
+        """Tell whether neighbours in the input may share a curve."""
+        return self._buffers["jump"].dim() == 1 or input.dim() > self.unit_dim + 1
 
     def extra_repr(self) -> str:
         shape, kinks = tuple(self.jump.shape[1:]), len(self.jump) + 1
@@ -151,21 +157,22 @@ def _fused(name: str, unit: Unit) -> nn.Module:
         line = numbers.expand(*inner.unit_shape, 4)
     elif jump.shape[-1] == 0:
         return nn.ReLU()
+    if _all_equal(position, jump, line):
+        kinks = Kinks(*(numbers[(0,) * len(inner.unit_shape)] for numbers in kinks))
+        position, jump, line = (
+            numbers[(0,) * len(inner.unit_shape)] for numbers in (position, jump, line)
+        )
     table = None
-    if dtype == torch.float32 and len(inner.unit_shape) <= 1:
+    # On the last axis neighbours have different curves.
+    on_maps = position.dim() == 1 or (position.dim() == 2 and inner.unit_dim != -1)
+    if dtype == torch.float32 and on_maps:
         all_kinks = _merged(kinks.position, kinks.jump, ascending=True)
         table = segment_table(*all_kinks, kinks.right_slope, kinks.right_intercept)
-    if table is None:
-        table = position[..., :0].float()
-    if _all_equal(position, jump, line):
-        position, jump, line, table = (
-            numbers[(0,) * (numbers.dim() - 1)] for numbers in (position, jump, line, table)
-        )
     return FusedAPL(
         jump.to(dtype).movedim(-1, 0).contiguous(),
         position.to(dtype).movedim(-1, 0).contiguous(),
         line.to(dtype).movedim(-1, 0).contiguous() if line.numel() else line.to(dtype).flatten(),
-        table.contiguous() if table.numel() else table.flatten(),
+        position.new_empty(0, dtype=torch.float32) if table is None else table,
         inner.unit_dim,
     )
 

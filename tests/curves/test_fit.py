@@ -248,3 +248,11 @@ def test_a_tolerance_in_place_of_hinges_is_checked() -> None:
         fit(F.gelu, None, (-1.0, 1.0), tolerance=0.1, norm="squares")
     with pytest.raises(ValueError, match="tolerance=1e-05 takes more than 128 hinges on"):
         fit(torch.sin, None, (-9.0, 9.0), tolerance=1e-5)
+
+
+def test_a_coarser_fit_is_nearly_as_good() -> None:
+    best = fit(F.silu, 8, (-5.0, 5.0))
+    coarse = fit(F.silu, 8, (-5.0, 5.0), accuracy=0.01)
+    assert best.max_error < coarse.max_error < 1.015 * best.max_error
+    with pytest.raises(ValueError, match="accuracy must be between 0 and 1, got 0"):
+        fit(torch.tanh, 2, (-1.0, 1.0), accuracy=0)

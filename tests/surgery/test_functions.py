@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchapl.curves import fit
 from torchapl.surgery import functions
 
 
@@ -90,3 +91,28 @@ def test_what_acts_on_each_element_alone(
     x = torch.randn(2, 4, 5, 5).to(dtype)
     assert functions.is_elementwise(functions.in_both_modes(module), x) is expected
     assert module.training
+
+
+def test_calls_with_narrow_ranges_share_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: list[tuple[float, float]] = []
+
+    def counted(function: nn.Module, number: int, interval: tuple[float, float], **options: float):
+        intervals.append(interval)
+        return fit(function, number, interval, **options)
+
+    monkeypatch.setattr(functions, "fit", counted)
+    forms, tolerance = functions.Forms(8, 3e-4), 3e-4
+    ranges = [(-0.01, 0.01), (-0.25, 0.25), (-4.0, 3.0), (-0.25, 0.125), (-1.0, 1.0)]
+    for interval in ranges:
+        forms.note(nn.SiLU(), interval)
+    curves = [forms.of(nn.SiLU(), interval, torch.float32) for interval in ranges]
+    # Widest first: those that are not within the tolerance serve their own range alone.
+    assert intervals == [(-4.0, 3.0), (-1.0, 1.0), (-0.25, 0.25)]
+    assert torch.equal(curves[0].slope, curves[1].slope)
+    assert torch.equal(curves[0].slope, curves[3].slope)
+    x = torch.linspace(-0.25, 0.25, 999, dtype=torch.float64)
+    assert (curves[0].evaluate(x) - nn.SiLU()(x)).abs().max() < tolerance
+    # Another function has fits of its own.
+    forms.note(nn.GELU(), (-0.01, 0.01))
+    other = forms.of(nn.GELU(), (-0.01, 0.01), torch.float32)
+    assert not torch.equal(other.slope, curves[0].slope)
