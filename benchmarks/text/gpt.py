@@ -1,6 +1,6 @@
 """A GPT of a million parameters that reads bytes: which activation function predicts text best?
 
-    python benchmarks/text/gpt.py run       # half a minute of one core for a run
+    python benchmarks/text/gpt.py run       # about a minute of one core for a run
     python benchmarks/text/gpt.py table
 
 The metric is bits per byte on held-out chapters. All rows have equally many parameters: the hidden
@@ -75,7 +75,7 @@ STUDY = Study(
     middle=4e-3,
     metrics=["bits_per_byte"],
     settings=(f"batch={BATCH}", f"context={CONTEXT}", f"width={WIDTH}"),
-    steps=300,
+    steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
     followers={"swapped": "gelu"} | {row: "apl" for row in CURVES if row != "apl"},
 )
