@@ -281,6 +281,11 @@ def test_prelu_there_and_back(count: int) -> None:
     assert torch.equal(back(x), prelu(x))
 
 
+def test_a_prelu_keeps_its_precision() -> None:
+    unit = from_prelu(nn.PReLU(3, dtype=torch.float64))
+    assert unit.slope.dtype == unit.offset.dtype == to_prelu(unit).weight.dtype == torch.float64
+
+
 def test_what_is_no_prelu_is_named() -> None:
     first = APL(3, 2, init="leaky")
     with torch.no_grad():
@@ -317,3 +322,9 @@ def test_layers_with_hooks_are_not_absorbed() -> None:
 def test_only_plain_units_are_a_prelu() -> None:
     with pytest.raises(TypeError, match="must be an APL module, got AffineAPL"):
         to_prelu(curves.AffineAPL())
+
+
+def test_one_curve_as_maxout_takes_a_single_number() -> None:
+    unit = APL((), 3, init="authors")
+    x = torch.tensor(-0.75)
+    torch.testing.assert_close(to_maxout(unit)(x), unit(x))
