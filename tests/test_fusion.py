@@ -154,10 +154,11 @@ def test_accuracy_for_any_number_of_kinks(
         ([1e6, -1e6, 0.5, 0.1, 0.2], [0.3, 0.3000002, -1.0, 2.0, 0.7]),
         ([1e-30, 1e-20, 1e-10, 1.0, 1e-3], [1.0, 2.0, -1.0, 0.5, -3.0]),
         ([0.3] * 6, [-1000.0, -999.9, -999.0, 1000.0, 1000.1, 1001.0]),
+        ([0.3, -0.2, 0.1, 0.7, -0.4, 0.5], [-1000.0, -999.9, -999.0, -1001.0, -1002.0, -998.0]),
         ([1e20, -1e20, 3e19, 1.0, 1.0], [1e15, 1e15, 2e-15, 1.0, 1e-15]),
         ([0.1] * 5, [1e-40, -1e-40, 1e-38, 0.0, -0.0]),
     ],
-    ids=["coinciding", "steep", "tiny slopes", "far", "huge", "tiny offsets"],
+    ids=["coinciding", "steep", "tiny slopes", "far", "far left", "huge", "tiny offsets"],
 )
 def test_unusual_curves(slope: list[float], offset: list[float]) -> None:
     unit = APL((), len(slope))
