@@ -117,14 +117,12 @@ class Block {
       const int64_t index = s * problem_.units + first_;
       for (int64_t c = 0; c < width_; c += LANES) {
         const int64_t from = s * pitch_ + c / LANES * group_, n = std::min(LANES, width_ - c);
-        if (problem_.grad_a != nullptr) {
-          T* target = static_cast<T*>(problem_.grad_a) + index + c;
-          for (int64_t i = 0; i < n; ++i) target[i] = slope_gradient_at(from + i, c + i);
-        }
-        if (problem_.grad_b != nullptr) {
-          T* target = static_cast<T*>(problem_.grad_b) + index + c;
-          for (int64_t i = 0; i < n; ++i) target[i] = sum_b_[from + i] * a_[from + i];
-        }
+        const auto at = [&](void* gradients) {
+          return gradients == nullptr ? nullptr : static_cast<T*>(gradients) + index + c;
+        };
+        kernels_.finish_unflushed(sum_a_ + from, sum_b_ + from, a_ + from, b_ + from,
+                                  reference_ == nullptr ? nullptr : reference_ + c,
+                                  at(problem_.grad_a), at(problem_.grad_b), n);
       }
     }
     return true;
@@ -218,11 +216,6 @@ class Block {
     for (int64_t c = 0; reference_ != nullptr && c < padded_; c += LANES) {
       kernels_.refer(b_ + c / LANES * group_, problem_.hinges, pitch_, reference_ + c, LANES);
     }
-  }
-
-  T slope_gradient_at(int64_t i, int64_t column) const {
-    if (reference_ == nullptr) return sum_a_[i];
-    return slope_gradient(sum_a_[i], sum_b_[i], b_[i], reference_[column]);
   }
 
   // Several sums side by side do not wait for each other: one alone took as long as all the rest.

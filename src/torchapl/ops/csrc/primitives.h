@@ -42,24 +42,19 @@ struct Backward {
   int64_t ahead;
   const T* a;
   const T* b;
-  // Of every column, see slope_gradient(). A null pointer lets sum_a be the gradient itself, as the
-  // definition has it, for any hinges; with references they have to be finite.
+  // The gradient of a slope is the sum of g (b - x) over the elements below the hinge b. To spare
+  // instructions for every hinge and element, sum_a is that of g (c - x), with one c for all hinges
+  // of a column, and sum_b that of g, which the gradient of the offset needs anyway. c is the
+  // largest hinge, so that what cancels afterwards is never larger than what is summed for that
+  // hinge. A null pointer lets sum_a be the gradient itself; with references the hinges have to be
+  // finite.
   const T* reference;
-  T* sum_a;  // sums over the active elements; null pointers if unwanted
+  T* sum_a;  // null pointers if unwanted
   T* sum_b;
   int64_t hinges;
   int64_t pitch;
   int64_t group;
 };
-
-// The gradient of a slope is the sum of g (b - x) over the elements below the hinge b. To spare an
-// instruction for every hinge and element, what is summed is g (c - x), with one c for all hinges
-// of a unit, and g, which the gradient of the offset needs anyway. c is the largest hinge, so that
-// what cancels here is never larger than what is summed for that hinge: with c = 0 it could be.
-template <typename T>
-inline __attribute__((always_inline)) T slope_gradient(double sum_a, double sum_b, T b, T c) {
-  return static_cast<T>(sum_a - (static_cast<double>(c) - b) * sum_b);
-}
 
 template <typename E>
 struct Primitives {
@@ -70,9 +65,12 @@ struct Primitives {
   void (*flush)(T* sums, double* totals, int64_t n, bool first);
   // Moves groups of LANES sums each to one in double: totals[k] = the sum of group k, sums = 0.
   void (*collapse)(T* sums, double* totals, int64_t groups);
-  // The gradients of a hinge of n units; null pointers as in Backward.
+  // The gradients of a hinge of n units, from sums in double or in the type of the arithmetic; null
+  // pointers as in Backward.
   void (*finish)(const double* sum_a, const double* sum_b, const T* a, const T* b,
                  const T* reference, T* grad_a, T* grad_b, int64_t n);
+  void (*finish_unflushed)(const T* sum_a, const T* sum_b, const T* a, const T* b,
+                           const T* reference, T* grad_a, T* grad_b, int64_t n);
   // The references of n units, whose hinges follow each other at `pitch`.
   void (*refer)(const T* b, int64_t hinges, int64_t pitch, T* reference, int64_t n);
   bool (*all_finite)(const T* values, int64_t n);
