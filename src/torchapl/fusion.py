@@ -94,10 +94,13 @@ class FusedAPL(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         # Not self.jump: four of those take as long as a small ReLU.
-        jump, position, line, table = map(self._buffers.__getitem__, _NUMBERS)
+        numbers: dict[str, Any] = self._buffers
+        jump, position, line, table = map(numbers.__getitem__, _NUMBERS)
         if forward_ad._current_level >= 0 or _is_exporting():
             return evaluate(input, jump, position, line, self.unit_dim)
-        if not line.numel() and not (table.numel() and input.is_cpu and self._sees_maps(input)):
+        # Neighbours of the input may share a curve.
+        on_maps = jump.dim() == 1 or input.dim() > self.unit_dim + 1
+        if not line.numel() and not (table.numel() and on_maps and input.is_cpu):
             return apl(input, jump, position, unit_dim=self.unit_dim)
         try:
             return curve(input, jump, position, line, table, self.unit_dim)
@@ -105,10 +108,6 @@ class FusedAPL(nn.Module):
             # Its messages name what does not fit.
             check(input, jump, position, line, self.unit_dim)
             raise
-
-    def _sees_maps(self, input: Tensor) -> bool:
-        """Tell whether neighbours in the input may share a curve."""
-        return self._buffers["jump"].dim() == 1 or input.dim() > self.unit_dim + 1
 
     def extra_repr(self) -> str:
         shape, kinks = tuple(self.jump.shape[1:]), len(self.jump) + 1

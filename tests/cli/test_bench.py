@@ -46,8 +46,10 @@ def test_prints_ratios_and_writes_csv_and_plot(
     assert [row.ratio.low <= row.ratio.high for row in record.read_csv(table)] == [True] * len(rows)
     assert record.read_csv(table)[0].setting == op.Setting((4, 6, 5, 5), "channel", True, 1)
     assert record.read_csv(table, allocator="default") == []
-    # Two sharings, with and without backward; relu, silu, gelu, prelu and two APL each.
-    assert len(rows) == 4 * 6
+    # Two sharings, with and without backward; relu, silu, gelu, prelu and two APL each, and two
+    # fused ones without backward.
+    assert len(rows) == 4 * 6 + 2 * 2
+    assert [row["mode"] for row in rows if row["candidate"] == "apl fused"] == ["inference"] * 4
     assert {float(row["ratio_median"]) for row in rows if row["candidate"] == "relu"} == {1.0}
     assert all(row["torch"] == torch.__version__ for row in rows)
     assert picture.stat().st_size > 1000
@@ -62,6 +64,15 @@ def test_wrong_values_are_not_timed(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "nothing was timed: output is wrong by" in captured.err
+
+
+def test_wrong_values_of_fused_curves_are_not_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = op.fuse
+    monkeypatch.setattr(op, "fuse", lambda unit: lambda x: right(unit)(x) * 1.001)
+    assert main(["bench", "op", "--mode", "inference", *TINY]) == 1
+    assert "output of fused curves is wrong by" in capsys.readouterr().err
 
 
 def test_refuses_a_bad_shape(capsys: pytest.CaptureFixture[str]) -> None:
