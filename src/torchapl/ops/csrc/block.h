@@ -91,8 +91,8 @@ class Block {
     refer();
   }
 
-  // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the sums
-  // are made in the place of the gradients.
+  // Column c belongs to unit first + c. No copy: the hinges are read where they are, and the
+  // kernel writes the gradients.
   void select_in_place(int64_t first, int64_t width) {
     first_ = first;
     width_ = width;
@@ -103,10 +103,7 @@ class Block {
     if (!sums_) return;
     sum_a_ = static_cast<T*>(problem_.grad_a) + first;
     sum_b_ = static_cast<T*>(problem_.grad_b) + first;
-    for (int64_t s = 0; s < problem_.hinges; ++s) {
-      std::fill_n(sum_a_ + s * pitch_, width, T(0));
-      std::fill_n(sum_b_ + s * pitch_, width, T(0));
-    }
+    complete_ = true;
   }
 
   // Writes the gradients if each is the sum of one column that has not left the type of the
@@ -126,12 +123,6 @@ class Block {
       }
     }
     return true;
-  }
-
-  void finish_in_place() {
-    for (int64_t s = 0; s < problem_.hinges; ++s) {
-      for (int64_t c = 0; c < width_; ++c) sum_b_[s * pitch_ + c] *= a_[s * pitch_ + c];
-    }
   }
 
   // A matrix at `offset` of the data; rows follow each other at `stride`.
@@ -168,6 +159,7 @@ class Block {
     f.reference = reference_;
     f.sum_a = sum_a_;
     f.sum_b = sum_b_;
+    f.complete = complete_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
     f.group = group_;
@@ -269,7 +261,7 @@ class Block {
   int64_t padded_ = 0, pitch_ = 0, group_ = 0, size_ = 0;
   int64_t first_ = 0, units_ = 0, width_ = 0;
   double* totals_ = nullptr;
-  bool flushed_ = false;
+  bool flushed_ = false, complete_ = false;
 };
 
 }  // namespace torchapl

@@ -159,11 +159,7 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
       if (r + FLUSH_ROWS < last) block.flush();
     }
     if (last == plan.rows && plan.ragged > 0) visit(last, 1, plan.ragged);
-    if (!sums) return;
-    if (in_place) {
-      block.finish_in_place();
-      return;
-    }
+    if (!sums || in_place) return;
     if (plan.chunks == 1 && block.write_gradients()) return;
     block.flush();
     block.collect();

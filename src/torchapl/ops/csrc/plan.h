@@ -34,8 +34,6 @@ constexpr int64_t WIDEST_BYTES = 1536;
 constexpr int64_t SMALLER_MAP_BYTES = 32 << 20;
 // Rows that share what is loaded for a column.
 constexpr int64_t ROWS_AT_ONCE = 4;
-// Few rows use hinges and sums so rarely that copies of them do not pay.
-constexpr int64_t ROWS_IN_PLACE = 8;
 
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
@@ -115,7 +113,7 @@ struct ColumnPlan {
     chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, least))),
                      ROWS_AT_ONCE);
     chunks = divide_up(rows, chunk);
-    in_place = inner == 1 && repeat == 1 && rows <= ROWS_IN_PLACE;
+    in_place = inner == 1 && repeat == 1 && rows <= FEW_ROWS;
   }
 
   int64_t tasks() const { return blocks * chunks; }

@@ -12,6 +12,8 @@ namespace torchapl {
 // i = s * pitch + c / LANES * group + c % LANES; its sums are sum_a[i] and sum_b[i]. The last group
 // has room for all its columns. No pointer needs to be aligned.
 constexpr int64_t LANES = 16;
+// Rows that may be complete.
+constexpr int64_t FEW_ROWS = 8;
 
 template <typename E>
 struct Forward {
@@ -51,6 +53,8 @@ struct Backward {
   const T* reference;
   T* sum_a;  // null pointers if unwanted
   T* sum_b;
+  // Few rows, and all there are: the gradients replace what is at sum_a and sum_b.
+  bool complete;
   int64_t hinges;
   int64_t pitch;
   int64_t group;
