@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchapl import APL
 from torchapl.curves import AffineAPL, fit
+from torchapl.curves.squares import _apart
 from torchapl.curves.tube import Line, fewest_links
 
 Function = Callable[[Tensor], Tensor]
@@ -248,3 +249,12 @@ def test_a_tolerance_in_place_of_hinges_is_checked() -> None:
         fit(F.gelu, None, (-1.0, 1.0), tolerance=0.1, norm="squares")
     with pytest.raises(ValueError, match="tolerance=1e-05 takes more than 128 hinges on"):
         fit(torch.sin, None, (-9.0, 9.0), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("place", [-5.0, 0.5, 5.0])
+def test_knots_stay_inside_and_apart(place: float) -> None:
+    knots = _apart(torch.full((4,), place, dtype=torch.float64), (0.0, 2.0))
+    assert knots[0] > 0
+    assert knots[-1] < 2
+    # A thousandth of an even share, but for rounding.
+    assert (knots.diff() >= 0.999e-3 * 2 / 4).all()
