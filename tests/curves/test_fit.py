@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchapl import APL
 from torchapl.curves import AffineAPL, fit
+from torchapl.curves.squares import _apart
 from torchapl.curves.tube import Line, fewest_links
 
 Function = Callable[[Tensor], Tensor]
@@ -256,3 +257,12 @@ def test_a_coarser_fit_is_nearly_as_good() -> None:
     assert best.max_error < coarse.max_error < 1.015 * best.max_error
     with pytest.raises(ValueError, match="accuracy must be between 0 and 1, got 0"):
         fit(torch.tanh, 2, (-1.0, 1.0), accuracy=0)
+
+
+@pytest.mark.parametrize("place", [-5.0, 0.5, 5.0])
+def test_knots_stay_inside_and_apart(place: float) -> None:
+    knots = _apart(torch.full((4,), place, dtype=torch.float64), (0.0, 2.0))
+    assert knots[0] > 0
+    assert knots[-1] < 2
+    # A thousandth of an even share, but for rounding.
+    assert (knots.diff() >= 0.999e-3 * 2 / 4).all()

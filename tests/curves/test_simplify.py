@@ -205,3 +205,10 @@ def test_inputs_by_name() -> None:
     assert ranges["act"][0].shape == (8,)
     assert isinstance(simplify(net, 0.0, ranges=ranges, example_inputs=batch).model.act, nn.ReLU)
     assert isinstance(curves.to_relu_network(net, batch).act, nn.Sequential)
+
+
+@pytest.mark.parametrize("unit_shape", [(), 1, 3], ids=str)
+def test_a_leaky_layer_of_any_size_becomes_a_leaky_relu(unit_shape: int | tuple[int, ...]) -> None:
+    found = simplify(APL(unit_shape, 4, init="leaky"), 1e-6).model
+    assert isinstance(found, nn.LeakyReLU)
+    assert found.negative_slope == 0.25
