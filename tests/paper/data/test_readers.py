@@ -378,3 +378,9 @@ def test_numbers_of_columns_are_not_taken_for_an_event(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(",".join(map(str, range(19))) + "\n" + text)
     with pytest.raises(DataError, match="has the numbers of its columns"):
         convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events")
+
+
+def test_a_table_without_rows_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "empty.npy", np.empty((0, 3), np.float32))
+    with pytest.raises(DataError, match=r"empty\.npy has no rows"):
+        read_table(tmp_path / "empty.npy", Layout(("mass", "angle"), names_fixed=False))
