@@ -14,6 +14,8 @@ import pytest
 from pyarrow import csv, parquet
 
 from torchapl.paper.data import DataError, EventStore, convert, readers, store_folder
+from torchapl.paper.data.layouts import Layout
+from torchapl.paper.data.readers import read_table
 from torchapl.paper.data.sets import atlas, uci
 
 SUSY = uci.SUSY
