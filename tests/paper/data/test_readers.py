@@ -14,6 +14,8 @@ import pytest
 from pyarrow import csv, parquet
 
 from torchapl.paper.data import DataError, EventStore, convert, readers, store_folder
+from torchapl.paper.data.layouts import Layout
+from torchapl.paper.data.readers import read_table
 from torchapl.paper.data.sets import atlas, uci
 
 SUSY = uci.SUSY
@@ -378,3 +380,9 @@ def test_numbers_of_columns_are_not_taken_for_an_event(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(",".join(map(str, range(19))) + "\n" + text)
     with pytest.raises(DataError, match="has the numbers of its columns"):
         convert.convert(tmp_path / "a.csv", "uci-susy", tmp_path / "a.events")
+
+
+def test_a_table_without_rows_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "empty.npy", np.empty((0, 3), np.float32))
+    with pytest.raises(DataError, match=r"empty\.npy has no rows"):
+        read_table(tmp_path / "empty.npy", Layout(("mass", "angle"), names_fixed=False))

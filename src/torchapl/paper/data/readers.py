@@ -20,7 +20,10 @@ from torchapl.paper.data.text import Chunks, Columns, arrow_columns, read_csv
 
 def read_table(path: Path, layout: Layout) -> Table:
     """Read a whole small table into memory."""
-    return np.concatenate([block for block, _ in read_blocks(path, layout)])
+    blocks = [block for block, _ in read_blocks(path, layout)]
+    if not blocks:
+        raise DataError(f"{path} has no rows")
+    return np.concatenate(blocks)
 
 
 def read_blocks(path: Path, layout: Layout, skip: int = 0) -> Iterator[tuple[Table, float]]:
