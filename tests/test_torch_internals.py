@@ -35,10 +35,12 @@ NAMES = {
 }
 # Of every module: hooks and places that surgery looks into.
 MODULE_NAMES = {
+    "_apply",
     "_buffers",
     "_compiled_call_impl",
     "_forward_hooks",
     "_forward_pre_hooks",
+    "_load_from_state_dict",
     "_load_state_dict_pre_hooks",
     "_modules",
 }

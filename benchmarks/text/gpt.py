@@ -38,7 +38,7 @@ CURVED, HINGES = 4 * WIDTH, 8
 class Curves:
     """How a row learns its curves."""
 
-    start: str = "silu"
+    start: str = "leaky_silu"
     per_layer: bool = False
     # In rates of the weights.
     rate: float = 1.0
@@ -47,6 +47,7 @@ class Curves:
 
 CURVES = {
     "apl": Curves(),
+    "start-silu": Curves(start="silu"),
     "frozen": Curves(is_learned=False),
     "start-gelu": Curves(start="gelu"),
     "per-layer": Curves(per_layer=True),
@@ -63,6 +64,7 @@ STUDY = Study(
         "relu2": "ReLU squared",
         "swiglu": "SwiGLU",
         "apl": "APL, default",
+        "start-silu": "APL, started near SiLU",
         "swapped": "APL, swapped into GELU",
         "frozen": "APL, default start, frozen",
     },
@@ -77,7 +79,8 @@ STUDY = Study(
     settings=(f"batch={BATCH}", f"context={CONTEXT}", f"width={WIDTH}"),
     steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
-    followers={"swapped": "gelu"} | {row: "apl" for row in CURVES if row != "apl"},
+    followers={"swapped": "gelu"}
+    | {row: "apl" for row in CURVES if row not in ("apl", "start-silu")},
 )
 
 

@@ -114,7 +114,7 @@ def leaky_silu_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.2) -
         >>> slope, offset = torch.empty(8, 3), torch.empty(8, 3)
         >>> leaky_silu_(slope, offset)
         >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
-        tensor([[-0.4051, -0.0091,  1.8180]])
+        tensor([[-0.4050, -0.0091,  1.8180]])
     """
     _fill_(slope, offset, *_near("silu", len(slope), negative_slope))
 

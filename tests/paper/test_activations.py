@@ -42,7 +42,7 @@ def test_options_come_in_any_order():
 
 @pytest.mark.parametrize(
     ("bare", "usual"),
-    [("apl", "apl:8:channel:silu:segments"), ("leaky", "leaky:0.01"), ("relu", "relu")],
+    [("apl", "apl:8:channel:leaky_silu:segments"), ("leaky", "leaky:0.01"), ("relu", "relu")],
 )
 def test_a_bare_kind_is_the_usual_one(bare, usual):
     assert str(Activation.parse(bare)) == usual
