@@ -9,6 +9,7 @@
 #include "geometry.h"
 #include "kernels.h"
 #include "operator.h"
+#include "parallel.h"
 #include "tensor.h"
 
 namespace torchapl {
@@ -22,26 +23,8 @@ constexpr int64_t SHORTEST = 64;
 constexpr int64_t BLOCK = 256;
 constexpr int64_t BLOCK_ROWS = 64;
 
-const std::array<int32_t, 4>& dtypes() {
-  static const std::array<int32_t, 4> codes = {
-      aoti_torch_dtype_float32(), aoti_torch_dtype_float64(), aoti_torch_dtype_bfloat16(),
-      aoti_torch_dtype_float16()};
-  return codes;
-}
-
 size_t storage_of(const Tensor& tensor) {
   return std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) - dtypes().begin();
-}
-
-[[noreturn]] void refuse(const std::string& reason) {
-  throw std::runtime_error("torchapl: " + reason);
-}
-
-void check_tensor(const char* name, const Tensor& tensor) {
-  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
-  if (storage_of(tensor) == dtypes().size()) {
-    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
-  }
 }
 
 // The number of levels of a table, 0 for none.
@@ -89,32 +72,9 @@ int64_t check(const Tensor& input, const Tensor& jump, const Tensor& position, c
   return first;
 }
 
-bool same_layout(const Tensor& left, const Tensor& right) {
-  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
-  for (int64_t d = 0; d < sizes.dims; ++d) {
-    if (sizes[d] != 1 && one[d] != other[d]) return false;
-  }
-  return left.dtype() == right.dtype();
-}
-
 Tensor copied(const Tensor& source, Tensor target) {
   copy(source, target);
   return target;
-}
-
-template <typename Function>
-void parallel(int64_t tasks, const Function& function) {
-  if (tasks == 1) {
-    function(0);
-    return;
-  }
-  const auto callback = [](int64_t begin, int64_t end, void* context) {
-    for (int64_t task = begin; task < end; ++task) (*static_cast<const Function*>(context))(task);
-  };
-  void* context = const_cast<void*>(static_cast<const void*>(&function));
-  if (torch_parallel_for(0, tasks, 1, callback, context) != 0) {
-    throw std::runtime_error("torchapl: torch's parallel_for failed");
-  }
 }
 
 // What the loops need: dense maps, numbers in memory order.
@@ -272,24 +232,13 @@ Tensor curve(const Tensor& input, const Tensor& jump, const Tensor& position, co
   return output;
 }
 
-// The stack holds references that are ours to give up, and gets one to the result.
-void boxed_curve(StableIValue* stack, uint64_t, uint64_t) {
-  std::vector<Tensor> tensors;
-  tensors.reserve(5);
-  for (int i = 0; i < 5; ++i) tensors.emplace_back(reinterpret_cast<AtenTensorHandle>(stack[i]));
-  Tensor output = curve(tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
-                        static_cast<int64_t>(stack[5]));
-  stack[0] = reinterpret_cast<StableIValue>(output.release());
-}
-
 }  // namespace
 
-void register_curve() {
-  // Never deleted: the kernel serves until the process ends.
-  TorchLibraryHandle library = nullptr;
-  expect(aoti_torch_library_init_impl("torchapl", "CPU", "curve.cpp", __LINE__, &library),
-         "open the library of operators");
-  expect(torch_library_impl(library, "curve", boxed_curve, TORCH_VERSION_2_10_0), "take a kernel");
+void boxed_curve(StableIValue* stack, uint64_t, uint64_t) {
+  const Tensor input = tensor_at(stack, 0), jump = tensor_at(stack, 1);
+  const Tensor position = tensor_at(stack, 2), line = tensor_at(stack, 3);
+  const Tensor table = tensor_at(stack, 4);
+  stack[0] = given_away(curve(input, jump, position, line, table, static_cast<int64_t>(stack[5])));
 }
 
 }  // namespace torchapl

@@ -42,7 +42,8 @@ struct CurvePrimitivesOf<ElementList<E...>> : CurvePrimitives<E>... {
   int64_t fewest_kinks;
 };
 
-// Makes this the CPU's kernel of torchapl::curve.
-void register_curve();
+// The operator on a stack of arguments, as torch calls it; numbers are torch's StableIValue, whose
+// header has no place among those of the loops.
+void boxed_curve(uint64_t* stack, uint64_t, uint64_t);
 
 }  // namespace torchapl

@@ -1,33 +1,15 @@
 #include "kernels.h"
 
-#include <torch/csrc/stable/c/shim.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <vector>
 
 #include "block.h"
+#include "parallel.h"
 #include "plan.h"
 
 namespace torchapl {
 namespace {
-
-// Runs on torch's own threads: this function lives in libtorch, so that no second OpenMP runtime
-// and no OpenMP flag of the compiler is needed.
-template <typename Function>
-void parallel(int64_t tasks, const Function& function) {
-  if (tasks == 1) {
-    function(0);
-    return;
-  }
-  const auto callback = [](int64_t begin, int64_t end, void* context) {
-    for (int64_t task = begin; task < end; ++task) (*static_cast<const Function*>(context))(task);
-  };
-  void* context = const_cast<void*>(static_cast<const void*>(&function));
-  if (torch_parallel_for(0, tasks, 1, callback, context) != 0) {
-    throw std::runtime_error("torchapl: torch's parallel_for failed");
-  }
-}
 
 template <bool Back, typename E>
 void run(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t stride, int64_t ahead) {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "curve.h"
 #include "geometry.h"
 #include "kernels.h"
 #include "operator.h"
@@ -100,7 +99,6 @@ PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__C() {
   return guarded(PyExc_ImportError, [] {
     torchapl::register_kernels();
-    torchapl::register_curve();
     return PyModule_Create(&definition);
   });
 }

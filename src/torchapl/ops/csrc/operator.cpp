@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "curve.h"
 #include "geometry.h"
 #include "kernels.h"
 #include "tensor.h"
@@ -30,14 +31,6 @@ std::atomic<const Capability*>& current() {
   return chosen;
 }
 
-// What torch calls the types of elements, in the order of Storage.
-const std::array<int32_t, 4>& dtypes() {
-  static const std::array<int32_t, 4> codes = {
-      aoti_torch_dtype_float32(), aoti_torch_dtype_float64(), aoti_torch_dtype_bfloat16(),
-      aoti_torch_dtype_float16()};
-  return codes;
-}
-
 int32_t dtype_of(Storage storage) { return dtypes()[static_cast<size_t>(storage)]; }
 
 bool is_double(const Tensor& tensor) { return tensor.dtype() == dtype_of(Storage::float64); }
@@ -48,17 +41,6 @@ std::string shape_of(const Tensor& tensor) {
   const Extents sizes = tensor.sizes();
   for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
   return '(' + text + (sizes.dims == 1 ? ",)" : ")");
-}
-
-[[noreturn]] void refuse(const std::string& reason) {
-  throw std::runtime_error("torchapl: " + reason);
-}
-
-void check_tensor(const char* name, const Tensor& tensor) {
-  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
-  if (std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) == dtypes().end()) {
-    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
-  }
 }
 
 // Returns a non-negative unit_dim. Nothing outside the tensors is read or written for arguments
@@ -90,14 +72,6 @@ int64_t check(const Tensor& input, const Tensor& slope, const Tensor& offset, in
 Geometry geometry_of(const Tensor& tensor, int64_t unit_dim, int64_t unit_dims) {
   return find_geometry(tensor.dim(), tensor.sizes().first, tensor.strides().first, unit_dim,
                        unit_dims);
-}
-
-bool same_layout(const Tensor& left, const Tensor& right) {
-  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
-  for (int64_t d = 0; d < sizes.dims; ++d) {
-    if (sizes[d] != 1 && one[d] != other[d]) return false;
-  }
-  return left.dtype() == right.dtype();
 }
 
 // A tensor of the same values in the layout and precision of `like`.
@@ -250,13 +224,6 @@ Gradients apl_backward(const Tensor& grad, const Tensor& input, const Tensor& sl
   return gradients;
 }
 
-// The stack holds references that are ours to give up, and gets references to results.
-Tensor tensor_at(StableIValue* stack, int64_t i) {
-  return Tensor(reinterpret_cast<AtenTensorHandle>(stack[i]));
-}
-
-StableIValue given_away(Tensor tensor) { return reinterpret_cast<StableIValue>(tensor.release()); }
-
 std::vector<bool> bools_at(StableIValue* stack, int64_t i) {
   const auto list = reinterpret_cast<StableListHandle>(stack[i]);
   size_t size = 0;
@@ -299,6 +266,7 @@ void register_kernels() {
   expect(torch_library_impl(library, "apl", boxed_apl, TORCH_VERSION_2_10_0), "take a kernel");
   expect(torch_library_impl(library, "apl_backward", boxed_apl_backward, TORCH_VERSION_2_10_0),
          "take a kernel");
+  expect(torch_library_impl(library, "curve", boxed_curve, TORCH_VERSION_2_10_0), "take a kernel");
 }
 
 std::vector<std::string> capabilities() {

@@ -8,7 +8,7 @@
 
 namespace torchapl {
 
-// Makes these the CPU's kernels of torchapl::apl and torchapl::apl_backward.
+// Makes these and that of curve.h the CPU's kernels of the operators of torchapl.
 void register_kernels();
 
 // Instruction sets that this machine can run, the fastest last, and the one in use.

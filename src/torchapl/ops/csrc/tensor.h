@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -163,6 +164,42 @@ inline Tensor permuted(const Tensor& tensor, const std::vector<int64_t>& axes) {
   expect(aoti_torch_as_strided(tensor.get(), sizes.data(), strides.data(), &handle),
          "permute a tensor");
   return Tensor(handle);
+}
+
+// What torch calls the types of elements, in the order of Storage.
+inline const std::array<int32_t, 4>& dtypes() {
+  static const std::array<int32_t, 4> codes = {
+      aoti_torch_dtype_float32(), aoti_torch_dtype_float64(), aoti_torch_dtype_bfloat16(),
+      aoti_torch_dtype_float16()};
+  return codes;
+}
+
+[[noreturn]] inline void refuse(const std::string& reason) {
+  throw std::runtime_error("torchapl: " + reason);
+}
+
+inline void check_tensor(const char* name, const Tensor& tensor) {
+  if (!tensor.is_cpu()) refuse(std::string(name) + " must be on the CPU like the other arguments");
+  if (std::find(dtypes().begin(), dtypes().end(), tensor.dtype()) == dtypes().end()) {
+    refuse(std::string(name) + " must be float64, float32, bfloat16 or float16");
+  }
+}
+
+inline bool same_layout(const Tensor& left, const Tensor& right) {
+  const Extents sizes = right.sizes(), one = left.strides(), other = right.strides();
+  for (int64_t d = 0; d < sizes.dims; ++d) {
+    if (sizes[d] != 1 && one[d] != other[d]) return false;
+  }
+  return left.dtype() == right.dtype();
+}
+
+// The stack holds references that are ours to give up, and gets references to results.
+inline Tensor tensor_at(StableIValue* stack, int64_t i) {
+  return Tensor(reinterpret_cast<AtenTensorHandle>(stack[i]));
+}
+
+inline StableIValue given_away(Tensor tensor) {
+  return reinterpret_cast<StableIValue>(tensor.release());
 }
 
 }  // namespace torchapl
