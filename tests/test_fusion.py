@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -449,23 +448,6 @@ def test_exported_programs_hold_plain_operators() -> None:
     traced = torch.jit.trace(net, (x,))
     assert "torchapl::" not in str(traced.inlined_graph)
     torch.testing.assert_close(traced(other), net(other))
-
-
-@pytest.mark.slow
-def test_onnx_runs_equal() -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    net, x = fuse(network()), torch.randn(4, 3, 8, 8)
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        # The exporter's own deprecations are not ours to mend.
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(net, (x,), dynamo=True, verbose=False)
-        program.save(buffer)
-    assert {node.domain for node in program.model_proto.graph.node} <= {"", "ai.onnx"}
-    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])
-    (actual,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    torch.testing.assert_close(torch.from_numpy(actual), net(x).detach())
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchapl import APL, curves, init
+from torchapl import APL, curves, fuse, init
 
 
 def network() -> nn.Module:
@@ -55,13 +55,15 @@ assert "torchapl" not in sys.modules
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["apl", "maxout", "relu", "spline"])
+@pytest.mark.parametrize("form", ["apl", "fused", "maxout", "relu", "spline"])
 def test_onnx_has_standard_operators_and_equal_outputs(form: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     net, x = network(), torch.randn(4, 3, 8, 8)
     expected = net(x).detach()
-    if form == "maxout":
+    if form == "fused":
+        net = fuse(net)
+    elif form == "maxout":
         net = curves.to_maxout(net)
     elif form == "relu":
         net = curves.to_relu_network(net, x)
