@@ -9,6 +9,7 @@ as the recipe says.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -88,7 +89,7 @@ def gain(task: Task, rival: str) -> Gain | None:
     )
 
 
-def draw(gains: Mapping[str, Mapping[str, Gain]]) -> None:
+def draw(gains: Mapping[str, Mapping[str, Gain]], output: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 0.6 + 0.62 * len(gains)), layout="constrained")
     for place, by_rival in enumerate(gains.values()):
         for number, (rival, value) in enumerate(by_rival.items()):
@@ -111,10 +112,13 @@ def draw(gains: Mapping[str, Mapping[str, Gain]]) -> None:
     axes.legend(once.values(), once.keys(), title="instead of", frameon=False, fontsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    figure.savefig(OUTPUT, dpi=150)
+    figure.savefig(output, dpi=150)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    output = parser.parse_args().output
     tasks = [*tabled("modern"), *tabled("activations")]
     text = ROOT / "results" / "text.jsonl"
     tasks += read(text, "gpt", "swapped", "Text, GPT (started as GELU)", "test_bits_per_byte")
@@ -129,7 +133,7 @@ def main() -> None:
                 f"{title:32}{RIVALS[rival]:8}{value.mean:6.1f} +- {value.half_width:.1f} %"
                 f"   n = {value.seeds}"
             )
-    draw(gains)
+    draw(gains, output)
 
 
 if __name__ == "__main__":
