@@ -53,8 +53,8 @@ def auc(settings: list[str], seed: int, root: Path, split: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with htautau.events")
-    parser.add_argument("--limit", type=int, default=100_000, help="training rows")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--limit", type=int, help="training rows; all")
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     for name, chosen in INPUTS.items():
@@ -63,8 +63,10 @@ def main() -> None:
     print("| inputs | network | AUC, mean (std) | rate |\n| --- | --- | --- | --- |")
     for name in INPUTS:
         for network, changes in NETWORKS.items():
-            settings = [f"data.name=htautau-{name}", f"data.limit={args.limit}", *changes]
+            settings = [f"data.name=htautau-{name}", *changes]
             settings.append(f"epochs={args.epochs}")
+            if args.limit is not None:
+                settings.append(f"data.limit={args.limit}")
             held_out = {
                 rate: auc(
                     [*settings, f"optim.lr={rate}", "data.validation=0.1"], 0, args.data, "valid"
