@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchapl
-from torchapl import APL, apl, init
+from torchapl import APL, LazyAPL, apl, init
 from torchapl.form import has_equal_hinges
 from torchapl.modules import AffineAPL
 
@@ -90,9 +90,13 @@ def test_silu_start_has_no_equal_hinges(hinges: int) -> None:
     assert not has_equal_hinges(unit.offset[:, None]).any()
 
 
-def test_default_start_is_leaky_silu() -> None:
+def test_default_start_follows_the_axis_of_the_units() -> None:
     x = torch.randn(100, 7)
     assert torch.equal(APL(7)(x), APL(7, 8, init=init.leaky_silu_)(x))
+    as_gelu = APL(7, 8, unit_dim=-1, init=init.gelu_)(x)
+    assert torch.equal(APL(7, unit_dim=-1)(x), as_gelu)
+    assert torch.equal(LazyAPL(unit_dim=-1)(x), as_gelu)
+    assert torch.equal(AffineAPL(7, unit_dim=-1)(x), as_gelu)
 
 
 @pytest.mark.parametrize("leak", [0.0, 0.1, 0.2, 0.5, -0.1])

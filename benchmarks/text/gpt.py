@@ -38,7 +38,7 @@ CURVED, HINGES = 4 * WIDTH, 8
 class Curves:
     """How a row learns its curves."""
 
-    start: str = "leaky_silu"
+    start: str | None = None
     per_layer: bool = False
     # In rates of the weights.
     rate: float = 1.0
@@ -49,7 +49,7 @@ CURVES = {
     "apl": Curves(),
     "start-silu": Curves(start="silu"),
     "frozen": Curves(is_learned=False),
-    "start-gelu": Curves(start="gelu"),
+    "start-leaky": Curves(start="leaky_silu"),
     "per-layer": Curves(per_layer=True),
     "slow": Curves(rate=0.3),
     "fast": Curves(rate=3.0),
@@ -69,7 +69,7 @@ STUDY = Study(
         "frozen": "APL, default start, frozen",
     },
     trials={
-        "start-gelu": "APL, started near GELU",
+        "start-leaky": "APL, started as convolutions are",
         "per-layer": "APL, one curve for a layer",
         "slow": "APL, curves at 0.3 of the rate",
         "fast": "APL, curves at 3 times the rate",

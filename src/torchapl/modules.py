@@ -34,7 +34,8 @@ class APL(nn.Module):
             ``(N, C, L)`` might as well be ``(B, T, D)``.
         init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
             ``"leaky"``, ``"relu"`` or ``"authors"``, see :mod:`torchapl.init`, or any function
-            that fills slope and offset.
+            that fills slope and offset. By default ``"gelu"`` with ``unit_dim=-1``, else
+            ``"leaky_silu"``: each is what learned best in such networks.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -64,7 +65,7 @@ class APL(nn.Module):
         num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky_silu",
+        init: Start | str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class APL(nn.Module):
         shape = _parameter_shape(num_hinges, unit_shape)
         self.unit_dim = 1 if unit_dim is None else as_int("unit_dim", unit_dim)
         self._axis_given = unit_dim is not None
-        self.init = _start(init)
+        self.init = _start(init, self.unit_dim)
         self.slope = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.offset = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
@@ -120,9 +121,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
             to every index of ``unit_dim``, ``"layer"`` one to the whole input.
         unit_dim: The axis of the channels, 1 by default; an input of three axes, which may be
             ``(N, C, L)`` or ``(B, T, D)``, asks for it.
-        init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
-            ``"leaky"``, ``"relu"`` or ``"authors"``, see :mod:`torchapl.init`, or any function
-            that fills slope and offset.
+        init: As in :class:`APL`.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
@@ -142,7 +141,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
         per: Sharing = "channel",
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky_silu",
+        init: Start | str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -150,7 +149,7 @@ class LazyAPL(LazyModuleMixin, APL):  # type: ignore[misc]  # both define cls_to
             raise ValueError(f"per must be 'unit', 'channel' or 'layer', got {per!r}")
         # The stand-in of one unit is not started: that would consume random numbers.
         super().__init__((), num_hinges, unit_dim=unit_dim, init=_leave)
-        self.init = _start(init)
+        self.init = _start(init, self.unit_dim)
         self.per = per
         self._num_hinges = super().num_hinges
         # torch's stub hides both the arguments and that it is a Parameter.
@@ -235,7 +234,7 @@ class AffineAPL(nn.Module):
         num_hinges: int = 8,
         *,
         unit_dim: int | None = None,
-        init: Start | str = "leaky_silu",
+        init: Start | str | None = None,
         scale: float = 1.0,
         shift: float = 0.0,
         skip: float = 0.0,
@@ -271,9 +270,12 @@ def inner_unit(unit: Unit) -> APL:
     raise TypeError(f"unit must be an APL or AffineAPL module, got {type(unit).__name__}")
 
 
-def _start(init: Start | str) -> Start:
+def _start(init: Start | str | None, unit_dim: int) -> Start:
     if callable(init):
         return init
+    if init is None:
+        # A leak serves convolutions; in a transformer the residual path is one already.
+        init = "gelu" if unit_dim == -1 else "leaky_silu"
     # By name, because the starts need the modules and not the other way round.
     starts: dict[str, Start] = import_module("torchapl.init").STARTS
     if isinstance(init, str) and init in starts:

@@ -13,7 +13,7 @@ def act_layer(
     per: Sharing = "channel",
     *,
     unit_dim: int | None = None,
-    init: Start | str = "leaky_silu",
+    init: Start | str | None = None,
 ) -> Callable[..., LazyAPL]:
     """Return what ``timm.create_model(..., act_layer=...)`` takes.
 
@@ -38,7 +38,11 @@ def act_layer(
 
 
 def _make(
-    num_hinges: int, per: Sharing, unit_dim: int | None, init: Start | str, inplace: bool = False
+    num_hinges: int,
+    per: Sharing,
+    unit_dim: int | None,
+    init: Start | str | None,
+    inplace: bool = False,
 ) -> LazyAPL:
     # Many models ask for an activation in place; the unit's output is another tensor.
     return LazyAPL(num_hinges, per, unit_dim=unit_dim, init=init)
