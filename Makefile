@@ -39,8 +39,9 @@ check: $(STAMP)  ## Lint, type-check, check the format
 	$(BIN)/oxfmt --check $(SCRIPTS:%='%/**/*.js')
 	$(BIN)/oxlint $(SCRIPTS)
 
-bench: $(STAMP)  ## Time the operator against torch's own activations
-	$(BIN)/torchapl bench op
+bench: $(STAMP)  ## Time the operator against torch's own activations: the tables of docs/performance.md
+	$(BIN)/python benchmarks/performance.py
+	$(BIN)/torchapl bench step
 
 demo: $(STAMP)  ## Install what is missing, then train ReLU, SiLU and APL networks and show a report
 	$(BIN)/torchapl reproduce table2 --scale lab --seeds 3 --selection-seeds 0 --workers 2 --runs demo/runs \

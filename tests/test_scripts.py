@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,19 @@ def test_the_picture_of_gains(tmp_path: Path) -> None:
 def test_times_of_the_kernels_alone() -> None:
     output = run("benchmarks/op_kernels.py", "2,3,8,8", "unit", "--hinges", "2", "--rounds", "2")
     assert "apl/silu" in output
+
+
+@pytest.mark.skipif(not has_kernels(), reason="times the compiled kernels")
+def test_tables_of_performance(tmp_path: Path) -> None:
+    files = ("--csv", str(tmp_path / "op.csv"), "--plot", str(tmp_path / "op.png"))
+    output = run("benchmarks/performance.py", "--shape", "4,6", "--rounds", "2", *files)
+    tables = [line for line in output.splitlines() if line.endswith("S = 1 / 2 / 5 / 8 / 16:")]
+    assert len(tables) >= 10
+    # Five sizes, three of torch's own, and the eighth over SiLU.
+    line = next(line for line in output.splitlines() if line.startswith("| (4, 6) | channel"))
+    assert len(re.findall(r"\d\.\d\d", line)) == 9
+    assert (tmp_path / "op.png").stat().st_size > 1000
+    assert run("benchmarks/performance.py", "--tables", *files) == output
 
 
 @pytest.mark.parametrize("more", [(), ("--affine",)])

@@ -12,6 +12,8 @@ import torch
 from torchapl.bench import op, peers, record
 from torchapl.bench.memory import peak_bytes, saved_bytes
 from torchapl.cli import main
+from torchapl.ops import extension
+from torchapl.ops.extension import has_kernels
 
 TINY = ["--shape", "4,6,5,5", "--threads", "1", "--rounds", "2", "--hinges", "1", "2", "--quick"]
 
@@ -46,6 +48,7 @@ def test_prints_ratios_and_writes_csv_and_plot(
     assert [row.ratio.low <= row.ratio.high for row in record.read_csv(table)] == [True] * len(rows)
     assert record.read_csv(table)[0].setting == op.Setting((4, 6, 5, 5), "channel", True, 1)
     assert record.read_csv(table, allocator="default") == []
+    assert record.read_csv(table, dtype="float32", layout="contiguous") == record.read_csv(table)
     # Two sharings, with and without backward; relu, silu, gelu, prelu and two APL each, and two
     # fused ones without backward.
     assert len(rows) == 4 * 6 + 2 * 2
@@ -53,6 +56,32 @@ def test_prints_ratios_and_writes_csv_and_plot(
     assert {float(row["ratio_median"]) for row in rows if row["candidate"] == "relu"} == {1.0}
     assert all(row["torch"] == torch.__version__ for row in rows)
     assert picture.stat().st_size > 1000
+
+
+@pytest.mark.skipif(not has_kernels(), reason="holds the compiled kernels to instructions")
+def test_other_dtypes_layouts_and_instructions(tmp_path: Path) -> None:
+    table = tmp_path / "op.csv"
+    options = ("--dtype", "bfloat16", "--channels-last", "--capability", "baseline")
+    command = [sys.executable, "-m", "torchapl.cli", "bench", "op", "--csv", str(table)]
+    done = subprocess.run([*command, *TINY, *options], capture_output=True, text=True, check=True)
+    assert "per unit, forward, 1 thread, bfloat16, channels last" in done.stdout
+    rows = record.read_csv(table, implementation="C++ (baseline)")
+    assert rows[0].setting == op.Setting(
+        (4, 6, 5, 5), "channel", True, 1, "bfloat16", channels_last=True
+    )
+
+
+def test_instructions_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # So that it is as before afterwards, whatever it is set to.
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "")
+    # Torch has chosen its own in this process.
+    other = "baseline" if torch.backends.cpu.get_cpu_capability() != "DEFAULT" else "AVX2"
+    before = extension.backends()["cpu"]
+    assert main(["bench", "op", *TINY, "--capability", other]) == 2
+    assert other in capsys.readouterr().err
+    assert extension.backends()["cpu"] == before
 
 
 def test_wrong_values_are_not_timed(

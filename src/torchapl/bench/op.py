@@ -21,6 +21,7 @@ from torchapl.modules import APL
 
 Units = Literal["channel", "unit", "layer"]
 Mode = Literal["training", "inference"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 SHAPES = (
     (128, 96, 32, 32),
@@ -34,12 +35,17 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One comparison: a tensor, who owns the curves, forward alone or with backward, threads."""
+    """One comparison: a tensor, who owns the curves, forward alone or with backward, threads.
+
+    Parameters are float32, as in mixed precision, whatever the dtype of the maps.
+    """
 
     shape: tuple[int, ...]
     units: Units
     training: bool
     threads: int
+    dtype: Precision = "float32"
+    channels_last: bool = False
 
     @property
     def unit_dim(self) -> int:
@@ -52,6 +58,12 @@ class Setting:
         if self.units == "layer":
             return ()
         return self.shape[self.unit_dim :] if self.units == "unit" else (self.shape[self.unit_dim],)
+
+    def laid_out(self, values: Tensor) -> Tensor:
+        """Return maps, or parameters of maps, in this layout."""
+        if self.channels_last and values.dim() == 4:
+            return values.contiguous(memory_format=torch.channels_last)
+        return values
 
 
 @dataclass(frozen=True)
@@ -69,13 +81,19 @@ class Measurement:
 
 
 def settings(
-    shapes: Sequence[tuple[int, ...]], threads: Sequence[int], modes: Sequence[Mode]
+    shapes: Sequence[tuple[int, ...]],
+    threads: Sequence[int],
+    modes: Sequence[Mode],
+    dtype: Precision = "float32",
+    *,
+    channels_last: bool = False,
 ) -> Iterator[Setting]:
     """Yield every combination worth measuring."""
+    sharings: tuple[Units, ...] = ("channel", "unit")
     for shape, count, mode in itertools.product(shapes, threads, modes):
         # Of a dense layer every unit is a channel.
-        for units in ("channel", "unit") if len(shape) > 3 else ("channel",):
-            yield Setting(shape, units, mode == "training", count)  # type: ignore[arg-type]  # of the two names
+        for units in sharings if len(shape) > 3 else sharings[:1]:
+            yield Setting(shape, units, mode == "training", count, dtype, channels_last)
 
 
 def measure(
@@ -98,7 +116,8 @@ def measure(
         rounds: How often every candidate is timed.
     """
     torch.set_num_threads(setting.threads)
-    x = torch.randn(setting.shape, device=device)
+    x = torch.randn(setting.shape, device=device).to(getattr(torch, setting.dtype))
+    x = setting.laid_out(x)
     channels = setting.shape[setting.unit_dim]
     functions: dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]] = {
         ("relu", 0): (F.relu, []),
@@ -107,7 +126,7 @@ def measure(
     }
     if setting.unit_dim == 1:
         # torch's PReLU knows channels at axis 1 alone.
-        weight = torch.full((channels,), 0.25, device=device, requires_grad=True)
+        weight = torch.full((channels,), 0.25, device=device, dtype=x.dtype, requires_grad=True)
         functions["prelu", 0] = (lambda x: F.prelu(x, weight), [weight])
     for size in hinges:
         functions |= _apl_candidates(setting, size, device, slow=slow)
@@ -121,7 +140,9 @@ def _apl_candidates(
     setting: Setting, size: int, device: str, *, slow: bool
 ) -> dict[tuple[str, int], tuple[Callable[[Tensor], Tensor], list[Tensor]]]:
     a, b = (
-        (0.3 * torch.randn(size, *setting.unit_shape, device=device)).requires_grad_()
+        setting.laid_out(0.3 * torch.randn(size, *setting.unit_shape, device=device))
+        .detach()
+        .requires_grad_()
         for _ in range(2)
     )
     first_axis = setting.unit_dim if setting.unit_shape else 0
@@ -197,27 +218,37 @@ def check(setting: Setting, size: int, device: str = "cpu") -> None:
     generator = torch.Generator().manual_seed(size)
     # A few rows tell as much about the values as all of them.
     shape = (min(setting.shape[0], 3), *setting.shape[1:])
-    x = torch.randn(shape, generator=generator)
+    of_maps, of_curves = getattr(torch, setting.dtype), torch.float32
+    x, g = (torch.randn(shape, generator=generator).to(of_maps) for _ in range(2))
     a, b = (torch.randn(size, *setting.unit_shape, generator=generator) for _ in range(2))
-    g = torch.randn(shape, generator=generator)
+    x, a, b = (setting.laid_out(t) for t in (x, a, b))
     first_axis = setting.unit_dim if setting.unit_shape else 0
 
-    def results(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
-        leaves = [t.to(device, dtype).requires_grad_() for t in (x, a, b)]
+    def results(
+        function: Callable[..., Tensor], maps: torch.dtype, curves: torch.dtype
+    ) -> list[Tensor]:
+        leaves = [
+            t.to(device, dtype).detach().requires_grad_()
+            for t, dtype in ((x, maps), (a, curves), (b, curves))
+        ]
         y = function(*leaves)
-        grads = torch.autograd.grad(y, leaves, g.to(device, dtype))
+        grads = torch.autograd.grad(y, leaves, g.to(device, maps))
         return [y.detach(), *grads]
 
-    exact = results(lambda x, a, b: reference.apl(x, a, b, first_axis), torch.float64)
-    eager = results(lambda x, a, b: reference.apl(x, a, b, first_axis), torch.float32)
-    fused = results(lambda x, a, b: apl(x, a, b, unit_dim=setting.unit_dim), torch.float32)
+    def definition(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return reference.apl(x, a, b, first_axis)
+
+    exact = results(definition, torch.float64, torch.float64)
+    eager = results(definition, of_curves, of_curves)
+    fused = results(lambda x, a, b: apl(x, a, b, unit_dim=setting.unit_dim), of_maps, of_curves)
     names = ("output", "gradient of input", "gradient of slope", "gradient of offset")
     rows = list(zip(names, exact, eager, fused, strict=True))
     if not setting.training:
         frozen = _frozen(setting, a.to(device), b.to(device))(x.to(device))
         rows.append(("output of fused curves", exact[0], eager[0], frozen))
     for name, right, plain, ours in rows:
-        allowed = 2 * (plain - right).abs().max() + 2**-23 * right.abs().max()
+        rounding = torch.finfo(ours.dtype).eps * right.abs().max()
+        allowed = 2 * (plain - right).abs().max() + rounding
         error = (ours - right).abs().max()
         if not error <= allowed:
             raise RuntimeError(

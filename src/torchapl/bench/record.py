@@ -22,6 +22,8 @@ _COLUMNS = (
     "units",
     "mode",
     "threads",
+    "dtype",
+    "layout",
     "candidate",
     "hinges",
     "ratio_median",
@@ -63,6 +65,8 @@ def add_to_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: 
                     setting.units,
                     "training" if setting.training else "inference",
                     setting.threads,
+                    setting.dtype,
+                    "channels last" if setting.channels_last else "contiguous",
                     row.candidate,
                     row.hinges,
                     *(f"{value:.4f}" for value in row.ratio),
@@ -74,10 +78,14 @@ def add_to_csv(rows: Sequence[Measurement], path: Path, device: str, *, reused: 
             )
 
 
-def read_csv(path: Path, allocator: str = "reusing") -> list[Measurement]:
-    """Return the measurements of a file that were made with one kind of allocator."""
+def read_csv(path: Path, **columns: str) -> list[Measurement]:
+    """Return the measurements of a file that have these values in the columns named."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [_measurement(row) for row in csv.DictReader(file) if row["allocator"] == allocator]
+        return [
+            _measurement(row)
+            for row in csv.DictReader(file)
+            if all(row[name] == value for name, value in columns.items())
+        ]
 
 
 def _measurement(row: dict[str, str]) -> Measurement:
@@ -87,6 +95,8 @@ def _measurement(row: dict[str, str]) -> Measurement:
         row["units"],  # type: ignore[arg-type]  # one of the names, as written
         row["mode"] == "training",
         int(row["threads"]),
+        row["dtype"],  # type: ignore[arg-type]  # as above
+        row["layout"] == "channels last",
     )
     ratio = Spread(*(float(row[f"ratio_{name}"]) for name in ("median", "20", "80")))
     return Measurement(

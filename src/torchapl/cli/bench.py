@@ -17,11 +17,15 @@ EXAMPLES = """examples:
   torchapl bench op --shape 128,96,32,32 --hinges 5 --threads 1
   torchapl bench op --csv op.csv --plot op.png        with versions and device
   torchapl bench op --shape 100,274 --mode training --csv op.csv        a part, added to the others
+  torchapl bench op --dtype bfloat16 --capability AVX2
   torchapl bench step                                 whole steps of the paper's networks
 
 Values and gradients are checked first; nothing is timed if they are wrong. Times are compared in
 one process, in turn, as medians of ratios to F.relu with 20 % and 80 % quantiles.
 """
+
+# The kernels' names and torch's.
+_CAPABILITIES = {"baseline": "DEFAULT", "AVX2": "AVX2", "AVX-512": "AVX512"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,6 +44,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
         "--mode", nargs="+", choices=("training", "inference"), default=["training", "inference"]
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="of the maps"
+    )
+    parser.add_argument("--channels-last", action="store_true", help="maps and parameters")
+    parser.add_argument(
+        "--capability",
+        choices=_CAPABILITIES,
+        help="hold torch and the kernels to these instructions (default: the best there are)",
     )
     parser.add_argument("--rounds", type=int, default=11, help="times each is timed (default 11)")
     parser.add_argument("--device", default="cpu")
@@ -71,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         given = getattr(args, name)
         if min(given if isinstance(given, list) else [given]) < least:
             raise ValueError(f"--{name} must be at least {least}")
+    if args.capability is not None:
+        _hold_to(args.capability)
     # The profiler that counts memory announces itself on stderr otherwise; 6 is above all levels.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     from torchapl.bench.timing import reuse_memory
@@ -80,11 +95,25 @@ def run(args: argparse.Namespace) -> int:
     return _step(args) if args.what == "step" else _op(args)
 
 
+def _hold_to(capability: str) -> None:
+    # Read by torch's first operation, which nothing before has called.
+    os.environ["ATEN_CPU_CAPABILITY"] = _CAPABILITIES[capability].lower()
+    import torch
+
+    from torchapl.ops.extension import hold_to
+
+    if (found := torch.backends.cpu.get_cpu_capability()) != _CAPABILITIES[capability]:
+        raise ValueError(f"--capability {capability}: torch runs by {found} in this process")
+    hold_to(capability)
+
+
 def _op(args: argparse.Namespace) -> int:
     from torchapl.bench import op, record
 
     shapes = args.shape or (op.SHAPES[1:4] if args.quick else op.SHAPES)
-    settings = list(op.settings(shapes, args.threads, args.mode))
+    settings = list(
+        op.settings(shapes, args.threads, args.mode, args.dtype, channels_last=args.channels_last)
+    )
     try:
         for setting in settings:
             for size in args.hinges:
@@ -116,7 +145,9 @@ def _op(args: argparse.Namespace) -> int:
 def _print_setting(setting: Setting, rows: list[Measurement]) -> None:
     mode = "forward + backward" if setting.training else "forward"
     threads = f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
-    print(f"\n{setting.shape} per {setting.units}, {mode}, {threads}")
+    kind = "" if setting.dtype == "float32" else f", {setting.dtype}"
+    kind += ", channels last" if setting.channels_last else ""
+    print(f"\n{setting.shape} per {setting.units}, {mode}, {threads}{kind}")
     print(f"  {'':14} {'S':>3}  {'ratio to relu':>20} {'ms':>9} {'peak MB':>8} {'saved MB':>8}")
     for row in rows:
         spread = f"{row.ratio.median:.2f} ({row.ratio.low:.2f} - {row.ratio.high:.2f})"

@@ -53,6 +53,22 @@ def _failure(module: str, absent: str) -> str | None:
     return None
 
 
+def hold_to(capability: str) -> None:
+    """Run the kernels by these instructions from now on, not by the best that there are.
+
+    Raises:
+        ValueError: If this machine, or this installation, has none of that name.
+    """
+    global _instructions
+    kernels = import_module(_KERNELS) if has_kernels() else None
+    there = kernels.capabilities() if kernels is not None else []
+    if kernels is None or capability not in there:
+        found = ", ".join(there) or "none"
+        raise ValueError(f"no kernels for {capability} on this machine; there are {found}")
+    kernels.set_capability(capability)
+    _instructions = capability
+
+
 def direct_call() -> Callable[..., Any] | None:
     """Return the way to the operator that leaves out torch's own checks, if the node has come.
 
