@@ -46,6 +46,11 @@ def test_tables_of_performance(tmp_path: Path) -> None:
     assert run("benchmarks/performance.py", "--tables", *files) == output
 
 
+def test_times_of_a_step_of_the_gpt() -> None:
+    output = run("benchmarks/text/step.py", "--threads", "1", "--rounds", "2")
+    assert output.splitlines()[-1].startswith("| 1 | ")
+
+
 @pytest.mark.parametrize("more", [(), ("--affine",)])
 def test_times_of_fused_curves(more: tuple[str, ...]) -> None:
     shape = ("--only", "6", "--hinges", "2", "--threads", "1", "--rounds", "1", "--best")

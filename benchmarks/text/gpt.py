@@ -66,6 +66,7 @@ STUDY = Study(
         "apl": "APL, default",
         "start-silu": "APL, started near SiLU",
         "swapped": "APL, swapped into GELU",
+        "swapped-swiglu": "SwiGLU, its SiLU swapped for APL",
         "frozen": "APL, default start, frozen",
     },
     trials={
@@ -79,7 +80,7 @@ STUDY = Study(
     settings=(f"batch={BATCH}", f"context={CONTEXT}", f"width={WIDTH}"),
     steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
-    followers={"swapped": "gelu"}
+    followers={"swapped": "gelu", "swapped-swiglu": "swiglu"}
     | {row: "apl" for row in CURVES if row not in ("apl", "start-silu")},
 )
 
@@ -114,14 +115,16 @@ def feed_forward(row: str) -> nn.Sequential:
             "silu": nn.SiLU,
             "relu2": SquaredReLU,
             "swiglu": SwiGLU,
+            "swapped-swiglu": SwiGLU,
             "per-layer": torchapl.APL,
         }
         activation = fixed[row]()
-        matrices = 3 if row == "swiglu" else 2
+        matrices = 3 if isinstance(activation, SwiGLU) else 2
         # As many parameters as with curves, or a few more: rounded up to what vectors like.
         curved = CURVED * (2 * WIDTH + 1 + 2 * HINGES)
-        hidden = 4 * math.ceil(curved / (matrices * (WIDTH + 1) - 1) / 4)
-    inner = 2 * hidden if row == "swiglu" else hidden
+        own = 2 * HINGES if row == "swapped-swiglu" else 0
+        hidden = 4 * math.ceil(curved / (matrices * (WIDTH + 1) - 1 + own) / 4)
+    inner = 2 * hidden if isinstance(activation, SwiGLU) else hidden
     return nn.Sequential(nn.Linear(WIDTH, inner), activation, nn.Linear(hidden, WIDTH))
 
 
@@ -174,7 +177,7 @@ class GPT(nn.Module):
 def build(row: str, example: Tensor) -> nn.Module:
     """Return the model of a row; ``example`` is a batch of bytes."""
     model = GPT(row)
-    if row == "swapped":
+    if row.startswith("swapped"):
         return torchapl.swap_activations(model, example, num_hinges=HINGES)
     return model
 
