@@ -102,6 +102,26 @@ def test_single_hinges_are_not_moved_to_zero_beyond_the_tolerance() -> None:
     assert isinstance(simplify(unit, 0.03).model, nn.PReLU)
 
 
+def test_what_was_spent_counts_when_a_last_hinge_moves_to_zero() -> None:
+    # 0.0425 for the hinge that goes leave too little for the other one, which is 0.09 at 0.
+    unit = unit_of([[0.0085], [-0.25]], [[-5.0], [0.36]])
+    simple = simplify(unit, 0.1, ranges=(-10.0, 10.0)).model
+    assert isinstance(simple, APL)
+    assert simple.num_hinges == 1
+    x = torch.linspace(-10, 10, 1001, dtype=torch.float64)[:, None]
+    assert (simple(x) - unit(x)).abs().max() <= 0.1
+
+
+def test_hinges_right_of_all_inputs_merge_at_the_zero_of_their_line() -> None:
+    # Left of 1 they are 0.5 (x - 0.8): one hinge at 0.8 is wrong by 0.1 at most, at 1.
+    unit = unit_of([[-1.0], [0.5]], [[2.0], [3.2]])
+    simple = simplify(unit, 0.11, ranges=(-3.0, 1.0)).model
+    assert isinstance(simple, APL)
+    assert simple.num_hinges == 1
+    x = torch.linspace(-3, 1, 1001, dtype=torch.float64)[:, None]
+    assert (simple(x) - unit(x)).abs().max() <= 0.11
+
+
 def network() -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(3, 4, 3),

@@ -62,10 +62,9 @@ def _merge(a: Tensor, b: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
     a1, a2, b1, b2 = a[:-1], a[1:], b[:-1], b[1:]
     total = a1 + a2
     mean = (a1 * b1 + a2 * b2) / torch.where(total == 0, 1.0, total)
-    # The mean of opposite slopes lies outside, where it would make a kink of its own; right of all
-    # inputs that does not matter.
-    beyond = (b1 >= high) & (mean >= high)
-    joint = torch.where(beyond, mean, mean.clamp(b1, b2))
+    # The mean of opposite slopes lies outside, where it would make a kink of its own. Of two that
+    # are right of all inputs, and there one line, none is nearer to that line.
+    joint = torch.where(b1 >= high, mean, mean.clamp(b1, b2))
     joint = torch.where(total == 0, b1, joint)
     ends = torch.where(low.isinf(), b1, low.expand_as(b1))
     largest = torch.zeros_like(total)
