@@ -3,8 +3,7 @@
     python docs/make_gains_figure.py          # docs/images/gains.png, and the numbers
 
 A point is the part of a rival's error (of its 1 - AUC, of its bits per byte) that is gone with the
-library's default, paired by seed; a bar is the 95 % interval. In the GPT the curves start as GELU,
-as the recipe says.
+library's default, paired by seed; a bar is the 95 % interval.
 """
 
 from __future__ import annotations
@@ -26,8 +25,20 @@ from torchapl.paper.sweep.statistics import paired_difference
 
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "docs" / "images" / "gains.png"
-RIVALS = {"relu": "ReLU", "prelu": "PReLU", "gelu": "GELU", "silu": "SiLU"}
-COLOURS = {"relu": "#999999", "prelu": "#ee7733", "gelu": "#228833", "silu": "#4477aa"}
+RIVALS = {
+    "relu": "ReLU",
+    "prelu": "PReLU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "relu2": "ReLU squared",
+}
+COLOURS = {
+    "relu": "#999999",
+    "prelu": "#ee7733",
+    "gelu": "#228833",
+    "silu": "#4477aa",
+    "relu2": "#aa3377",
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,7 @@ def main() -> None:
     output = parser.parse_args().output
     tasks = [*tabled("modern"), *tabled("activations")]
     text = ROOT / "results" / "text.jsonl"
-    tasks += read(text, "gpt", "swapped", "Text, GPT (started as GELU)", "test_bits_per_byte")
+    tasks += read(text, "gpt", "apl", "Text, GPT", "test_bits_per_byte")
     gains: dict[str, dict[str, Gain]] = {}
     for task in tasks:
         found = {rival: value for rival in RIVALS if (value := gain(task, rival)) is not None}
