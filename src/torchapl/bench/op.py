@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,8 @@ Units = Literal["channel", "unit", "layer"]
 Mode = Literal["training", "inference"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
+# Elements whose values and gradients are compared before anything is timed.
+_CHECKED = 10_000
 SHAPES = (
     (128, 96, 32, 32),
     (128, 128, 16, 16),
@@ -216,8 +219,9 @@ def check(setting: Setting, size: int, device: str = "cpu") -> None:
     Speed of wrong numbers is of no interest, so this runs before anything is timed.
     """
     generator = torch.Generator().manual_seed(size)
-    # A few rows tell as much about the values as all of them.
-    shape = (min(setting.shape[0], 3), *setting.shape[1:])
+    # Some rows tell as much about the values as all of them; of a few numbers luck would decide.
+    rows_needed = max(3, _CHECKED // math.prod(setting.shape[1:]))
+    shape = (min(setting.shape[0], rows_needed), *setting.shape[1:])
     of_maps, of_curves = getattr(torch, setting.dtype), torch.float32
     x, g = (torch.randn(shape, generator=generator).to(of_maps) for _ in range(2))
     a, b = (torch.randn(size, *setting.unit_shape, generator=generator) for _ in range(2))
