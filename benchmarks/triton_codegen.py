@@ -34,7 +34,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-KERNELS = {"forward": kernels.forward_kernel, "backward": kernels.backward_kernel}
+KERNELS = ("forward", "backward")
 DTYPES = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -74,8 +74,9 @@ def compile_kernel(
 
     ``gradient`` has the strides of g along (outer, units, inner) if it does not lie as x does.
     """
-    function, gpu = KERNELS[kernel], TARGETS[target]
+    gpu = TARGETS[target]
     compute = torch.promote_types(dtype, torch.float32)
+    function = kernels.kernel(kernel, hinges, compute)
     hip = gpu.backend == "hip"
     _, settings = kernels.launch_settings(geometry, compute, hinges, hip)
     strides = zip(("g_outer", "g_units", "g_inner"), gradient or (None,) * 3, strict=True)
