@@ -78,7 +78,7 @@ def compile_kernel(
     compute = torch.promote_types(dtype, torch.float32)
     function = kernels.kernel(kernel, hinges, compute)
     hip = gpu.backend == "hip"
-    _, settings = kernels.launch_settings(geometry, compute, hinges, hip)
+    _, settings = kernels.launch_settings(geometry, compute, hinges, gpu.warp_size)
     strides = zip(("g_outer", "g_units", "g_inner"), gradient or (None,) * 3, strict=True)
     settings |= {"SCALAR_G": gradient == (0, 0, 0), **dict(strides)}
     signature: dict[str, str] = {}

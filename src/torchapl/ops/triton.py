@@ -27,10 +27,11 @@ THREADS = 256
 TILE_BYTES = 64 * THREADS
 # So many bytes of slopes are few: a thread keeps parameters and sums of all hinges in registers.
 FEW_BYTES = 32
-# Elements of a thread with few hinges: their sums across threads weigh little then, and a program
-# has no more threads than that needs. In small maps a thread has a quarter, else GPUs would idle.
+# Elements of a thread with few hinges: 64, so that sums across threads weigh little. In small maps
+# 16, else most of a GPU would have nothing to do.
 FEW_ELEMENTS = 64
 LARGE_MAP = 2**22
+WARP = 32 if torch.version.hip is None else 64
 
 
 def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
@@ -77,7 +78,7 @@ def apl_backward(
     g, g_strides = readable(grad, like, slope, unit_dim)
     a, b = (flatten(parameter, geometry) for parameter in (slope, offset))
     dtype = compute_dtype(input, slope)
-    blocks = _tile(geometry, dtype, len(slope)).blocks(geometry)
+    blocks = _tile(geometry, dtype, len(slope), WARP).blocks(geometry)
     sums = (blocks[0] * blocks[2], len(slope), geometry.units)
     partial_da, partial_db = (
         x.new_empty(sums, dtype=dtype) if wanted else None for wanted in output_mask[1:]
@@ -96,25 +97,29 @@ def _few(hinges: int, dtype: torch.dtype) -> bool:
     return hinges * dtype.itemsize <= FEW_BYTES
 
 
-def _tile(geometry: Collapsed, dtype: torch.dtype, hinges: int) -> Tile:
+def _tile(geometry: Collapsed, dtype: torch.dtype, hinges: int, warp: int) -> Tile:
     elements = TILE_BYTES // dtype.itemsize
     if not _few(hinges, dtype):
         return tile_of(geometry, elements, elements // 4)
-    # A tile of one unit is half as large: one warp can sum it, without a barrier.
-    tiles = [tile_of(geometry, size, elements // 32) for size in (elements, elements // 2)]
-    return tiles[tiles[0].units == 1]
+    tile = tile_of(geometry, elements, elements // 32)
+    if tile.units > 1:
+        return tile
+    # One warp sums a single unit without a barrier.
+    return tile_of(geometry, min(elements, warp * FEW_ELEMENTS), 1)
 
 
 def kernel(name: str, hinges: int, dtype: torch.dtype) -> Any:
     """Return the kernel for ``"forward"`` or ``"backward"``, computing in ``dtype``."""
-    return getattr(triton_kernels, f"{name}_few_kernel" if _few(hinges, dtype) else f"{name}_kernel")
+    return getattr(
+        triton_kernels, f"{name}_few_kernel" if _few(hinges, dtype) else f"{name}_kernel"
+    )
 
 
 def launch_settings(
-    geometry: Collapsed, dtype: torch.dtype, hinges: int, hip: bool
+    geometry: Collapsed, dtype: torch.dtype, hinges: int, warp: int
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of programs and every argument of a launch but its tensors."""
-    tile = _tile(geometry, dtype, hinges)
+    tile = _tile(geometry, dtype, hinges, warp)
     outer_blocks, unit_blocks, inner_blocks = tile.blocks(geometry)
     settings = {
         "outer": geometry.outer,
@@ -128,30 +133,41 @@ def launch_settings(
         "UNITS": tile.units,
         "INNER": tile.inner,
     }
-    warp = 64 if hip else 32
     if _few(hinges, dtype):
-        small = math.prod(geometry[:3]) < LARGE_MAP
-        each = FEW_ELEMENTS // 4 if small else FEW_ELEMENTS
-        threads = max(warp, math.prod(tile) // each)
-        held = 32 // dtype.itemsize
-        own = tile.outer * tile.inner
-        if tile.units == 1:
-            chunk = min(own, threads * held)
-        else:
-            chunk = min(own, max(1, threads * 2 // tile.units))
-        settings |= {
-            "CHUNK": chunk,
-            "CHUNKS": 1 if tile.units == 1 else min(own // chunk, held // 4),
-            "THREADS": min(chunk, threads),
-        }
+        large = math.prod(geometry[:3]) >= LARGE_MAP
+        elements = FEW_ELEMENTS if large else FEW_ELEMENTS // 4
+        # No thread holds more than two units.
+        threads = max(warp, math.prod(tile) // elements, tile.units // 2)
+        settings |= _chunks(geometry, tile, dtype, threads, warp)
     else:
         # A small tile gets fewer threads, four elements for each.
         threads = max(warp, min(THREADS, math.prod(tile) // 4))
     settings["num_warps"] = threads // warp
-    if not hip:
+    if warp == 32:
         # Left alone, NVIDIA's assembler spills a few bytes for the sake of occupancy.
         settings["maxnreg"] = 32768 // THREADS
     return outer_blocks * unit_blocks * inner_blocks, settings
+
+
+def _chunks(
+    geometry: Collapsed, tile: Tile, dtype: torch.dtype, threads: int, warp: int
+) -> dict[str, int]:
+    """Return how a program goes through a tile: with as many elements at once as do not spill."""
+    elements = tile.outer * tile.inner
+    if tile.units == 1:
+        neighbours = geometry.inner
+        chunk = threads * (16 if warp == 32 else 8) // dtype.itemsize
+    else:
+        neighbours = geometry.units if geometry.inner == 1 else 1
+        chunk = max(1, threads * 2 // tile.units)
+    chunk = min(elements, chunk)
+    # Single elements need an address and a mask for each.
+    wide = 2 if warp == 64 else 4 if neighbours % 16 == 0 else 1
+    return {
+        "CHUNK": chunk,
+        "WIDE": min(wide, elements // chunk),
+        "THREADS": min(chunk, threads),
+    }
 
 
 def _launch(
@@ -162,7 +178,7 @@ def _launch(
     tensors: Sequence[Tensor | None],
     *others: int | None,
 ) -> None:
-    programs, settings = launch_settings(geometry, dtype, hinges, hip=torch.version.hip is not None)
+    programs, settings = launch_settings(geometry, dtype, hinges, WARP)
     with torch.cuda.device_of(tensors[-1]):
         # All on one axis of the grid: the other two end at 65535.
         kernel(name, hinges, dtype)[(programs,)](*tensors, *others, **settings)

@@ -146,16 +146,15 @@ def forward_few_kernel(
     UNITS: tl.constexpr,
     INNER: tl.constexpr,
     CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    WIDE: tl.constexpr,
     THREADS: tl.constexpr,
 ):
-    """Evaluate the units on one tile, twice CHUNKS chunks of (UNITS, CHUNK) in each turn."""
-    WIDE: tl.constexpr = min(2, OUTER * INNER // (CHUNK * CHUNKS))
+    """Evaluate the units on one tile, WIDE chunks of (UNITS, CHUNK) elements in each turn."""
     outer_block, unit, inner_block = _place(units, unit_blocks, inner_blocks, UNITS, HELD_UNITS)
     a = _load_parameters(a_ptr, unit, units, HINGES, UNITS, COMPUTE)
     b = _load_parameters(b_ptr, unit, units, HINGES, UNITS, COMPUTE)
-    for first in range(0, OUTER * INNER, WIDE * CHUNKS * CHUNK):
-        for chunk in tl.static_range(WIDE * CHUNKS):
+    for first in range(0, OUTER * INNER, WIDE * CHUNK):
+        for chunk in tl.static_range(WIDE):
             element = first + chunk * CHUNK + tl.arange(0, CHUNK)[None, :]
             index, inside, _, _ = _locate(
                 element, outer_block, unit, inner_block, outer, units, inner, OUTER, UNITS, INNER
@@ -213,7 +212,17 @@ def _few_hinges(
             )
             x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
             g = _load_g(
-                g_ptr, index, inside, row, unit, column, g_outer, g_units, g_inner, SCALAR_G, COMPUTE
+                g_ptr,
+                index,
+                inside,
+                row,
+                unit,
+                column,
+                g_outer,
+                g_units,
+                g_inner,
+                SCALAR_G,
+                COMPUTE,
             )
             longer = ()
             if FINITE:
@@ -268,7 +277,7 @@ def backward_few_kernel(
     UNITS: tl.constexpr,
     INNER: tl.constexpr,
     CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    WIDE: tl.constexpr,
     THREADS: tl.constexpr,
 ):
     """Compute dx and the partial sums of da and db, (blocks, hinges, units), on one tile.
@@ -290,8 +299,6 @@ def backward_few_kernel(
         and COMPUTE == tl.float32
         and da_ptr is not None
     )
-    WIDE: tl.constexpr = min(2, OUTER * INNER // (CHUNK * CHUNKS))
-    SLOW: tl.constexpr = max(THREADS, CHUNK // 2) if SHORT else CHUNK
     if SHORT:
         sums = _few_hinges(
             dx_ptr,
@@ -315,7 +322,7 @@ def backward_few_kernel(
             UNITS,
             INNER,
             CHUNK * WIDE if UNITS == 1 else CHUNK,
-            CHUNKS if UNITS == 1 else CHUNKS * WIDE,
+            1 if UNITS == 1 else WIDE,
             THREADS,
             True,
         )
@@ -333,7 +340,7 @@ def backward_few_kernel(
     else:
         finite = False
     if not finite:
-        sums = _few_hinges(
+        own = _few_hinges(
             dx_ptr,
             g_ptr,
             x_ptr,
@@ -354,18 +361,18 @@ def backward_few_kernel(
             OUTER,
             UNITS,
             INNER,
-            SLOW if UNITS == 1 else CHUNK,
-            CHUNKS,
+            # As an afterthought this would spill where by itself it does not.
+            max(THREADS, CHUNK // 2) if SHORT and UNITS == 1 else CHUNK,
+            1,
             THREADS,
             False,
         )
-        place = partial
         for s in tl.static_range(HINGES):
             if da_ptr is not None:
-                _store_sum(da_ptr, place, unit, units, _sum(sums[2 * s + 1], UNITS), UNITS)
+                _store_sum(da_ptr, partial, unit, units, _sum(own[2 * s + 1], UNITS), UNITS)
             if db_ptr is not None:
-                _store_sum(db_ptr, place, unit, units, a[s] * _sum(sums[2 * s], UNITS), UNITS)
-            place += units
+                _store_sum(db_ptr, partial, unit, units, a[s] * _sum(own[2 * s], UNITS), UNITS)
+            partial += units
 
 
 @triton.jit(do_not_specialize=["outer"])
