@@ -192,10 +192,11 @@ def _few_hinges(
     CHUNKS: tl.constexpr,
     THREADS: tl.constexpr,
     FINITE: tl.constexpr,
+    MOMENTS: tl.constexpr,
 ):
     """Store dx; return each thread's sums below each hinge: of g, and of g times the gate.
 
-    If all is FINITE, the second is g * (x - centre): a sum that knows nothing of the hinge.
+    With MOMENTS the second is g * (x - centre), a product that all hinges share.
     """
     if UNITS == 1:
         nothing = _own_sums(tl.zeros((1, CHUNK), COMPUTE), UNITS, THREADS)
@@ -226,14 +227,17 @@ def _few_hinges(
             )
             longer = ()
             if FINITE:
-                moment = g * (x - centre)
                 steepness = tl.where(x <= 0, 0.0, 1.0)
+                moment = g * (x - centre)
                 for s in tl.static_range(len(a)):
-                    below = tl.where(x >= b[s], 0.0, 1.0)
+                    gate = b[s] - x
+                    below = tl.where(x >= b[s] if MOMENTS else gate <= 0, 0.0, 1.0)
                     steepness -= a[s] * below
+                    passed = below * g
                     longer = longer + (
-                        sums[2 * s] + _own_sums(below * g, UNITS, THREADS),
-                        sums[2 * s + 1] + _own_sums(below * moment, UNITS, THREADS),
+                        sums[2 * s] + _own_sums(passed, UNITS, THREADS),
+                        sums[2 * s + 1]
+                        + _own_sums(below * moment if MOMENTS else passed * gate, UNITS, THREADS),
                     )
                 dx = g * steepness
             else:
@@ -294,12 +298,10 @@ def backward_few_kernel(
     # The middle one if they are sorted; inputs far from 0 have hinges far from 0.
     centre = b[HINGES // 2]
     # A pointer is None where nobody asked for the gradient: its arithmetic is not compiled.
-    SHORT: tl.constexpr = (
-        x_ptr.dtype.element_ty.primitive_bitwidth == 16
-        and COMPUTE == tl.float32
-        and da_ptr is not None
-    )
-    if SHORT:
+    MASKS: tl.constexpr = COMPUTE == tl.float32 and da_ptr is not None
+    MOMENTS: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16
+    TURN: tl.constexpr = WIDE if MOMENTS else max(1, WIDE // 2)
+    if MASKS:
         sums = _few_hinges(
             dx_ptr,
             g_ptr,
@@ -321,16 +323,19 @@ def backward_few_kernel(
             OUTER,
             UNITS,
             INNER,
-            CHUNK * WIDE if UNITS == 1 else CHUNK,
-            1 if UNITS == 1 else WIDE,
+            CHUNK * TURN if UNITS == 1 else CHUNK,
+            1 if UNITS == 1 else TURN,
             THREADS,
             True,
+            MOMENTS,
         )
         zero = 0.0 * centre
         place = partial
         for s in tl.static_range(HINGES):
             passed = _sum(sums[2 * s], UNITS)
-            da = (b[s] - centre) * passed - _sum(sums[2 * s + 1], UNITS)
+            da = _sum(sums[2 * s + 1], UNITS)
+            if MOMENTS:
+                da = (b[s] - centre) * passed - da
             zero += 0.0 * da
             _store_sum(da_ptr, place, unit, units, da, UNITS)
             if db_ptr is not None:
@@ -340,6 +345,8 @@ def backward_few_kernel(
     else:
         finite = False
     if not finite:
+        # Another thread may store an element of dx than before.
+        tl.debug_barrier()
         own = _few_hinges(
             dx_ptr,
             g_ptr,
@@ -362,9 +369,10 @@ def backward_few_kernel(
             UNITS,
             INNER,
             # As an afterthought this would spill where by itself it does not.
-            max(THREADS, CHUNK // 2) if SHORT and UNITS == 1 else CHUNK,
+            max(THREADS, CHUNK // 2) if MASKS and UNITS == 1 else CHUNK,
             1,
             THREADS,
+            False,
             False,
         )
         for s in tl.static_range(HINGES):
