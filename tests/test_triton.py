@@ -24,8 +24,7 @@ from torchapl import reference
 from torchapl.ops import geometry
 
 kernels = pytest.importorskip("torchapl.ops.triton", reason="triton is not installed")
-
-from torchapl.ops import triton_kernels
+triton_kernels = pytest.importorskip("torchapl.ops.triton_kernels")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -240,8 +239,8 @@ def test_kinks_nan_and_infinities(dtype: torch.dtype, unit_shape: tuple[int, ...
 @on_kernels
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(64, 3, 2, 2), (64, 3)], ids=str)
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan], ids=str)
+@pytest.mark.parametrize("shape", [(4, 3, 64), (64, 3)], ids=str)
+@pytest.mark.parametrize("value", [math.inf, math.nan], ids=str)
 def test_gradients_that_are_not_finite(dtype: torch.dtype, shape: tuple[int, ...], value: float):
     # Where all hinges are closed it must not reach dx and db, where one is open it must.
     x, a, b, dim = Case("plain", shape, (3,), 1, hinges=3).make(dtype=dtype, device=DEVICE)
@@ -259,7 +258,7 @@ def test_gradients_that_are_not_finite(dtype: torch.dtype, shape: tuple[int, ...
 @on_kernels
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("shape", [(64, 3, 5, 5), (300, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(4, 3, 64), (64, 3)], ids=str)
 def test_far_from_zero(dtype: torch.dtype, shape: tuple[int, ...]):
     # A sum of g * x would lose what is left of the gates.
     case = Case("far", shape, (3,), 1, hinges=8)
@@ -269,14 +268,15 @@ def test_far_from_zero(dtype: torch.dtype, shape: tuple[int, ...]):
 
 @on_kernels
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["few units long maps", "many rows few units", "wide"])
-def test_as_in_large_maps(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(3, 1, 1500), (500, 3)], ids=str)
+def test_as_in_large_maps(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+):
     # 64 elements for each thread in place of 16: more turns of the loop, longer chains of sums.
     monkeypatch.setattr(kernels, "LARGE_MAP", 0)
-    case = next(case for case in CASES if case.name == name)
-    x, a, b, _ = case.make(dtype=dtype, device=DEVICE)
-    check(x, a, b, case.normal_dim, gradient_for(x))
+    x, a, b, dim = Case("large", shape, shape[1:2], 1).make(dtype=dtype, device=DEVICE)
+    check(x, a, b, dim, *(gradient_for(x, seed) for seed in range(1, 5)))
 
 
 @on_kernels

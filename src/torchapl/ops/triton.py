@@ -162,11 +162,12 @@ def _chunks(
         chunk = max(1, threads * 2 // tile.units)
     chunk = min(elements, chunk)
     # Single elements need an address and a mask for each.
-    wide = 2 if warp == 64 else 4 if neighbours % 16 == 0 else 1
+    wide = 1 if neighbours % 16 else 4 if warp == 32 else 2
     return {
         "CHUNK": chunk,
         "WIDE": min(wide, elements // chunk),
         "THREADS": min(chunk, threads),
+        "ROLLED": warp == 64,
     }
 
 

@@ -53,6 +53,16 @@ def _locate(
 
 
 @triton.jit
+def _length(outer_block, outer, OUTER: tl.constexpr, INNER: tl.constexpr, ROLLED: tl.constexpr):
+    """Return how many elements a program goes through."""
+    if ROLLED:
+        # Of a loop that it knows the length of, AMD's compiler makes straight code that spills.
+        return tl.minimum(outer - outer_block * OUTER, OUTER).to(tl.int32) * INNER
+    else:
+        return OUTER * INNER
+
+
+@triton.jit
 def _load_g(
     g_ptr,
     index,
@@ -148,14 +158,17 @@ def forward_few_kernel(
     CHUNK: tl.constexpr,
     WIDE: tl.constexpr,
     THREADS: tl.constexpr,
+    ROLLED: tl.constexpr,
 ):
     """Evaluate the units on one tile, WIDE chunks of (UNITS, CHUNK) elements in each turn."""
     outer_block, unit, inner_block = _place(units, unit_blocks, inner_blocks, UNITS, HELD_UNITS)
     a = _load_parameters(a_ptr, unit, units, HINGES, UNITS, COMPUTE)
     b = _load_parameters(b_ptr, unit, units, HINGES, UNITS, COMPUTE)
-    for first in range(0, OUTER * INNER, WIDE * CHUNK):
-        for chunk in tl.static_range(WIDE):
-            element = first + chunk * CHUNK + tl.arange(0, CHUNK)[None, :]
+    LENGTH: tl.constexpr = CHUNK * WIDE if UNITS == 1 else CHUNK
+    length = _length(outer_block, outer, OUTER, INNER, ROLLED)
+    for first in range(0, length, WIDE * CHUNK):
+        for chunk in tl.static_range(WIDE * CHUNK // LENGTH):
+            element = first + chunk * LENGTH + tl.arange(0, LENGTH)[None, :]
             index, inside, _, _ = _locate(
                 element, outer_block, unit, inner_block, outer, units, inner, OUTER, UNITS, INNER
             )
@@ -191,6 +204,7 @@ def _few_hinges(
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     THREADS: tl.constexpr,
+    ROLLED: tl.constexpr,
     FINITE: tl.constexpr,
     MOMENTS: tl.constexpr,
 ):
@@ -205,7 +219,8 @@ def _few_hinges(
     sums = ()
     for _ in tl.static_range(2 * len(a)):
         sums = sums + (nothing,)
-    for first in range(0, OUTER * INNER, CHUNKS * CHUNK):
+    length = _length(outer_block, outer, OUTER, INNER, ROLLED)
+    for first in range(0, length, CHUNKS * CHUNK):
         for chunk in tl.static_range(CHUNKS):
             element = first + chunk * CHUNK + tl.arange(0, CHUNK)[None, :]
             index, inside, row, column = _locate(
@@ -283,6 +298,7 @@ def backward_few_kernel(
     CHUNK: tl.constexpr,
     WIDE: tl.constexpr,
     THREADS: tl.constexpr,
+    ROLLED: tl.constexpr,
 ):
     """Compute dx and the partial sums of da and db, (blocks, hinges, units), on one tile.
 
@@ -326,6 +342,7 @@ def backward_few_kernel(
             CHUNK * TURN if UNITS == 1 else CHUNK,
             1 if UNITS == 1 else TURN,
             THREADS,
+            ROLLED,
             True,
             MOMENTS,
         )
@@ -372,6 +389,7 @@ def backward_few_kernel(
             max(THREADS, CHUNK // 2) if MASKS and UNITS == 1 else CHUNK,
             1,
             THREADS,
+            ROLLED,
             False,
             False,
         )
