@@ -162,12 +162,13 @@ def _chunks(
         chunk = max(1, threads * 2 // tile.units)
     chunk = min(elements, chunk)
     # Single elements need an address and a mask for each.
-    wide = 1 if neighbours % 16 else 4 if warp == 32 else 2
+    most = min(4 if warp == 32 else 2, math.prod(tile) // threads // 8)
+    wide = 1 if neighbours % 16 else max(1, most)
     return {
         "CHUNK": chunk,
         "WIDE": min(wide, elements // chunk),
         "THREADS": min(chunk, threads),
-        "ROLLED": warp == 64,
+        "ROLLED": warp == 64 and wide == 1,
     }
 
 
