@@ -1,10 +1,10 @@
 """Compile the GPU kernels ahead of time and read the generated code; needs no GPU.
 
-Prints registers per thread / spilled bytes / instructions per element, once + in the loop:
+Prints registers per thread / spilled bytes / instructions per element:
 
 $ python benchmarks/triton_codegen.py
 $ python benchmarks/triton_codegen.py --target sm_90 --hinges 1 5
-$ python benchmarks/triton_codegen.py --elements 8    # a trial: 8 per thread in place of 16
+$ python benchmarks/triton_codegen.py --elements 32    # a trial: 32 per thread in place of 64
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-KERNELS = {"forward": kernels.forward_kernel, "backward": kernels.backward_kernel}
+KERNELS = ("forward", "backward")
 DTYPES = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -57,6 +57,10 @@ class Code:
     assembly: str
     binary: bytes
     tile: tuple[int, int]
+    threads: int
+    # Of the main loop; and multiplications per element where that many are known.
+    turns: int
+    products: int
     registers: int
     spilled: int
 
@@ -74,10 +78,11 @@ def compile_kernel(
 
     ``gradient`` has the strides of g along (outer, units, inner) if it does not lie as x does.
     """
-    function, gpu = KERNELS[kernel], TARGETS[target]
+    gpu = TARGETS[target]
     compute = torch.promote_types(dtype, torch.float32)
+    function = kernels.kernel(kernel, hinges, compute)
     hip = gpu.backend == "hip"
-    _, settings = kernels.launch_settings(geometry, compute, hinges, hip)
+    _, settings = kernels.launch_settings(geometry, compute, hinges, gpu.warp_size)
     strides = zip(("g_outer", "g_units", "g_inner"), gradient or (None,) * 3, strict=True)
     settings |= {"SCALAR_G": gradient == (0, 0, 0), **dict(strides)}
     signature: dict[str, str] = {}
@@ -100,10 +105,20 @@ def compile_kernel(
     options = {name: settings[name] for name in ("num_warps", "maxnreg") if name in settings}
     asm = triton.compile(source, target=gpu, options=options).asm
     tile = (settings["UNITS"], settings["OUTER"] * settings["INNER"])
+    threads = settings["num_warps"] * gpu.warp_size
+    turns = hinges
+    if "CHUNK" in settings:
+        wide = settings["WIDE"]
+        if kernel == "backward" and dtype.itemsize > 2:
+            wide = max(1, wide // 2)
+        if kernel == "backward" and (dtype.itemsize > 4 or "da_ptr" in unwanted):
+            wide = 1
+        turns = tile[1] // (wide * settings["CHUNK"])
+    products = hinges if kernel == "forward" else 0
     assembly = asm["amdgcn" if hip else "ptx"]
     read = _read_amdgcn(assembly) if hip else _read_ptx(assembly, gpu)
     binary = asm["hsaco" if hip else "cubin"]
-    return Code(asm["ttgir"], assembly, binary, tile, *read)
+    return Code(asm["ttgir"], assembly, binary, tile, threads, turns, products, *read)
 
 
 def _read_ptx(ptx: str, gpu: GPUTarget) -> tuple[int, int]:
@@ -132,10 +147,11 @@ def _read_amdgcn(assembly: str) -> tuple[int, int]:
     return field("vgpr_count"), spilled
 
 
-def count_instructions(code: Code, target: str) -> tuple[int, int]:
-    """Return the machine instructions outside and inside of the longest loop.
+def instructions_per_element(code: Code, target: str) -> float:
+    """Return the machine instructions that a thread executes for each of its elements.
 
-    Of an AMD GPU the vector instructions alone: all others issue beside them.
+    Of an AMD GPU the vector instructions alone: all others issue beside them. What computes a tile
+    once more after an infinity does not count.
     """
     if target.startswith("gfx"):
         listing, instruction = code.assembly, r"\t([vs]_.*)"
@@ -147,16 +163,39 @@ def count_instructions(code: Code, target: str) -> tuple[int, int]:
             listing = _run(nvdisasm, "-c", file.name)
         instruction = r"\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP)(\S.*)"
     labels: dict[str, int] = {}
-    count = loop = 0
+    jumps: list[tuple[int, str]] = []
+    fused = [0]
     for line in listing.splitlines():
         if label := re.match(r"(\.L\w+):", line):
-            labels[label[1]] = count
+            labels[label[1]] = len(fused) - 1
         elif found := re.match(instruction, line):
-            count += not found[1].startswith("s_")
-            back = re.search(r"(?:BRA|branch).*?(\.L\w+)", found[1])
-            if back and back[1] in labels:
-                loop = max(loop, count - labels[back[1]])
-    return count - loop, loop
+            if not found[1].startswith("s_"):
+                fused.append(fused[-1] + ("fma" in found[1]) * (2 if "_pk_" in found[1] else 1))
+            if jump := re.search(r"(?:BRA|branch).*?(\.L\w+)|@\S+ (EXIT)", found[1]):
+                jumps.append((len(fused) - 1, jump[1] or jump[2]))
+    labels["EXIT"] = count = len(fused) - 1
+
+    loops: list[tuple[int, int]] = []
+    for start, end in sorted((labels[label], at) for at, label in jumps if labels[label] < at - 1):
+        if loops and start < loops[-1][1]:
+            loops[-1] = (loops[-1][0], max(end, loops[-1][1]))
+        else:
+            loops.append((start, end))
+    if len(loops) > 1:
+        (_, before), (start, end) = loops[:2]
+        between = [(at, labels[label]) for at, label in jumps if before < at <= start]
+        # The last jump over the second loop passes by all that belongs to it.
+        leave, land = max((jump for jump in between if jump[1] >= end), default=(0, 0))
+        count -= land - leave
+    share = math.prod(code.tile) / code.threads
+    if not loops:
+        return count / share
+    start, end = loops[0]
+    turns = float(code.turns)
+    if target.startswith("gfx") and code.products:
+        # AMD's compiler may put two turns into one.
+        turns = code.products * share / (fused[end] - fused[start])
+    return (count + (turns - 1) * (end - start)) / share
 
 
 def _run(*command: object) -> str:
@@ -176,17 +215,14 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--kernel", nargs="+", choices=KERNELS, default=list(KERNELS))
     parser.add_argument("--hinges", nargs="+", type=int, default=[1, 2, 5, 8, 10])
-    parser.add_argument("--elements", type=int, help="trial: 4-byte elements per thread")
-    parser.add_argument("--unrolled", type=int, help="trial: unroll up to that many hinges")
-    parser.add_argument("--held-units", type=int, help="trial: units per thread of backward")
+    parser.add_argument("--elements", type=int, help="trial: elements per thread")
+    parser.add_argument("--few", type=int, help="trial: up to that many float32 hinges are few")
     parser.add_argument("--gradient", nargs=3, type=int, help="strides of its own, such as 0 0 0")
     chosen = parser.parse_args()
     if chosen.elements:
-        kernels.TILE_BYTES = 4 * chosen.elements * kernels.THREADS
-    if chosen.unrolled:
-        kernels.UNROLLED_HINGES = chosen.unrolled
-    if chosen.held_units:
-        kernels.HELD_UNITS = triton.language.constexpr(chosen.held_units)
+        kernels.FEW_ELEMENTS = chosen.elements
+    if chosen.few is not None:
+        kernels.FEW_BYTES = 4 * chosen.few
     print("| kernel | pattern | dtype | S |", " | ".join(chosen.target), "|")
     print("|---" * (4 + len(chosen.target)) + "|")
     for kernel, (pattern, geometry), dtype, hinges in itertools.product(
@@ -196,9 +232,8 @@ def main() -> None:
         for target in chosen.target:
             arguments = (kernel, DTYPES[dtype], hinges, geometry, target)
             code = compile_kernel(*arguments, gradient=chosen.gradient and tuple(chosen.gradient))
-            share = math.prod(code.tile) / kernels.THREADS
-            once, loop = (count / share for count in count_instructions(code, target))
-            cells.append(f"{code.registers} / {code.spilled} / {once:.1f} + {loop:.1f}")
+            count = instructions_per_element(code, target)
+            cells.append(f"{code.registers} / {code.spilled} / {count:.1f}")
         print("|", " | ".join(map(str, (kernel, pattern, dtype, hinges, *cells))), "|", flush=True)
 
 

@@ -10,10 +10,10 @@ import math
 from functools import cache
 
 import torch
-from triton_codegen import GEOMETRIES, compile_kernel, count_instructions
+from triton_codegen import GEOMETRIES, compile_kernel, instructions_per_element
 
-from torchapl.ops.geometry import Collapsed, tile_of
-from torchapl.ops.triton import THREADS
+from torchapl.ops.geometry import Collapsed, Tile
+from torchapl.ops.triton import launch_settings
 
 SHAPES = {
     "(128,96,32,32) per channel": Collapsed(128, 96, 1024, (0,)),
@@ -34,8 +34,13 @@ GPUS = {
     "B200": ("sm_100", 8.0e12, 148 * 128 * 1.85e9),
     "MI300X": ("gfx942", 5.3e12, 304 * 64 * 2.1e9),
 }
-# So many hinges are a loop or very long code.
-MANY = 10
+HINGES = (1, 2, 5, 8, 10)
+
+
+def tile_of(geometry: Collapsed, hinges: int) -> Tile:
+    """Return the tile of float32 arithmetic on an NVIDIA GPU."""
+    _, settings = launch_settings(geometry, torch.float32, hinges, 32)
+    return Tile(*(settings[name] for name in ("OUTER", "UNITS", "INNER")))
 
 
 def side_traffic(geometry: Collapsed, hinges: int) -> tuple[float, float, float]:
@@ -44,7 +49,7 @@ def side_traffic(geometry: Collapsed, hinges: int) -> tuple[float, float, float]
     Third, what of the two must come from memory: every parameter read twice and its gradient
     written once. The rest is read and written again within the L2 cache.
     """
-    tile = tile_of(geometry, 4096)
+    tile = tile_of(geometry, hinges)
     outer, _, inner = tile.blocks(geometry)
     elements = math.prod(geometry[:3])
     parameters = 2 * hinges * geometry.units * 4
@@ -55,19 +60,10 @@ def side_traffic(geometry: Collapsed, hinges: int) -> tuple[float, float, float]
 
 
 @cache
-def instructions(kernel: str, dtype: torch.dtype, pattern: str, target: str) -> tuple[float, float]:
-    """Return machine instructions per element: with one hinge, and for each further one."""
-    counts = []
-    for hinges in (1, 2, MANY):
-        code = compile_kernel(kernel, dtype, hinges, GEOMETRIES[pattern], target)
-        share = math.prod(code.tile) / THREADS
-        counts.append([count / share for count in count_instructions(code, target)])
-    one, two, (once, loop) = sum(counts[0]), sum(counts[1]), counts[2]
-    if once + loop > one + MANY:
-        # Too long for anything but straight code.
-        return one, (once + loop - one) / (MANY - 1)
-    # AMD's compiler may put two hinges into one turn of the loop.
-    return one, loop / max(1, round(loop / (two - one)))
+def instructions(kernel: str, dtype: torch.dtype, hinges: int, pattern: str, target: str) -> float:
+    """Return machine instructions per element."""
+    code = compile_kernel(kernel, dtype, hinges, GEOMETRIES[pattern], target)
+    return instructions_per_element(code, target)
 
 
 def expected_ratio(dtype: torch.dtype, hinges: int, pattern: str, gpu: str) -> float:
@@ -78,21 +74,20 @@ def expected_ratio(dtype: torch.dtype, hinges: int, pattern: str, gpu: str) -> f
     total = 0.0
     for kernel, maps, share in (("forward", 2, side / 3), ("backward", 3, side * 2 / 3)):
         memory = (maps * size + share) / bandwidth
-        one, more = instructions(kernel, dtype, pattern, target)
-        total += max(memory, (one + (hinges - 1) * more) / issue)
+        total += max(memory, instructions(kernel, dtype, hinges, pattern, target) / issue)
     return total / (5 * size / bandwidth)
 
 
 def main() -> None:
     print("| shape | tile | forward | backward | from memory |\n|---|---|---|---|---|")
     for name, geometry in SHAPES.items():
-        tile = tile_of(geometry, 4096)
-        numbers = " | ".join(f"{value:.2f}" for value in side_traffic(geometry, 5))
+        tile = tile_of(geometry, 8)
+        numbers = " | ".join(f"{value:.2f}" for value in side_traffic(geometry, 8))
         print(f"| {name} | {tile.outer} x {tile.units} x {tile.inner} | {numbers} |")
     dtypes = (torch.float32, torch.bfloat16)
     print("\n| GPU | dtype | pattern | S = 1 | 2 | 5 | 8 | 10 |\n|---|---|---|---|---|---|---|---|")
     for gpu, dtype, pattern in itertools.product(GPUS, dtypes, GEOMETRIES):
-        ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in (1, 2, 5, 8, 10)]
+        ratios = [expected_ratio(dtype, hinges, pattern, gpu) for hinges in HINGES]
         cells = " | ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"| {gpu} | {_name(dtype)} | {pattern} | {cells} |", flush=True)
     print("\n| GPU | dtype | kernel | paid by bytes | inner > 1 | inner = 1 |\n" + "|---" * 6 + "|")
@@ -100,8 +95,10 @@ def main() -> None:
         target, bandwidth, issue = GPUS[gpu]
         maps = 2 if kernel == "forward" else 3
         budget = maps * dtype.itemsize / bandwidth * issue
-        costs = (instructions(kernel, dtype, pattern, target) for pattern in GEOMETRIES)
-        cells = " | ".join(f"{one:.1f} + {more:.1f} (S - 1)" for one, more in costs)
+        cells = " | ".join(
+            " / ".join(f"{instructions(kernel, dtype, S, pattern, target):.0f}" for S in HINGES)
+            for pattern in GEOMETRIES
+        )
         print(f"| {gpu} | {_name(dtype)} | {kernel} | {budget:.0f} | {cells} |")
 
 

@@ -29,7 +29,7 @@ from torchapl.ops import geometry, layout
 )
 def test_tiles_by_rule(sizes: tuple[int, int, int], tile: tuple[int, int, int]):
     shape = geometry.Collapsed(*sizes, (0,))
-    assert geometry.tile_of(shape, 4096) == tile
+    assert geometry.tile_of(shape, 4096, 1024) == tile
     covered = [
         blocks * t for blocks, t in zip(geometry.Tile(*tile).blocks(shape), tile, strict=True)
     ]

@@ -12,8 +12,6 @@ from typing import NamedTuple
 RUN = 32
 # Below this length of a run, filling the last tile better no longer pays for shorter runs.
 SHORTEST_CUT = 128
-# A tile that is mostly units has this part of the elements, four to a thread in place of sixteen.
-UNITS_SHARE = 4
 
 
 class Collapsed(NamedTuple):
@@ -99,17 +97,17 @@ def _parts(
 
 
 @lru_cache(maxsize=1024)
-def tile_of(geometry: Collapsed, elements: int) -> Tile:
+def tile_of(geometry: Collapsed, elements: int, least: int) -> Tile:
     """Cut (outer, units, inner) into tiles of at most ``elements``, a power of two.
 
     Elements of one unit come first, so that few partial sums are left; but a tile holds runs of
-    memory as long as a cache line, and where a unit has few elements it holds many units.
+    memory as long as a cache line, and where a unit has few elements it holds many units: as many
+    as ``least`` elements are. A thread has parameters and sums of each of its units in registers.
     """
     inner = _cut(geometry.inner, elements)
     units = min(_power(geometry.units), max(1, RUN // inner))
     outer = min(_power(geometry.outer), elements // (inner * units))
-    # A thread with many units would need the parameters and sums of each in registers.
-    few = elements // UNITS_SHARE // (inner * outer)
+    few = least // (inner * outer)
     return Tile(outer, min(_power(geometry.units), max(units, few)), inner)
 
 

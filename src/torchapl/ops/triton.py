@@ -1,4 +1,4 @@
-"""The GPU kernels in Triton and their launchers, imported on the first CUDA call.
+"""The launchers of the GPU kernels in Triton, imported on the first CUDA call.
 
 The launchers are ordinary functions, so they also run on CPU tensors under the Triton interpreter.
 A program sums the parameter gradients of its tile and ``torch.sum`` adds up those partial sums: no
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
+from torchapl.ops import triton_kernels
 from torchapl.ops.geometry import Collapsed, Tile, collapse, tile_of
 from torchapl.ops.layout import flatten, laid_out_like, readable, unflatten
 from torchapl.reference import compute_dtype
@@ -25,166 +25,13 @@ from torchapl.reference import compute_dtype
 # 16 float32 or 8 float64 each: x, g and dx of a tile stay in registers.
 THREADS = 256
 TILE_BYTES = 64 * THREADS
-# More hinges are a loop: the compiler fetches the parameters of all unrolled hinges at once, and
-# the backward kernel spills from five on.
-UNROLLED_HINGES = 2
-# Neighbouring units that a thread of the backward kernel holds at most. It could load eight of
-# bfloat16 at once, but would have to sum each of them across the warp: 19 instructions per element
-# and hinge in place of 11 (sm_80). Holding a single unit, it spills.
-HELD_UNITS = tl.constexpr(2)
-
-
-@triton.jit
-def _locate(
-    outer,
-    units,
-    inner,
-    unit_blocks,
-    inner_blocks,
-    OUTER: tl.constexpr,
-    UNITS: tl.constexpr,
-    INNER: tl.constexpr,
-    HELD: tl.constexpr,
-):
-    """Return the addresses of this program's tile, (UNITS, OUTER * INNER), and where it lies."""
-    program = tl.program_id(0)
-    inner_block = program % inner_blocks
-    unit_block = program // inner_blocks % unit_blocks
-    outer_block = program // inner_blocks // unit_blocks
-
-    # 64-bit from here on: one map may have more than 2**31 elements.
-    element = tl.arange(0, OUTER * INNER)[None, :]
-    row = outer_block.to(tl.int64) * OUTER + element // INNER
-    column = inner_block.to(tl.int64) * INNER + element % INNER
-    unit = unit_block.to(tl.int64) * UNITS
-    # A single unit stays a scalar: each thread loads its parameters once and not once per element.
-    if UNITS > 1:
-        unit += tl.max_contiguous(tl.arange(0, UNITS), HELD)[:, None]
-
-    index = (row * units + unit) * inner + column
-    inside = (row < outer) & (unit < units) & (column < inner)
-    block = outer_block.to(tl.int64) * inner_blocks + inner_block
-    return index, inside, row, unit, column, block
-
-
-@triton.jit
-def _relu(v):
-    # v <= 0 is false for NaN, which therefore passes through as in torch.relu.
-    return tl.where(v <= 0, 0.0, v)
-
-
-@triton.jit
-def _sum(v, UNITS: tl.constexpr):
-    return tl.sum(v) if UNITS == 1 else tl.sum(v, 1, keep_dims=True)
-
-
-@triton.jit
-def _sum_both(v, w, UNITS: tl.constexpr):
-    # One reduction for two: half the barriers of two calls of _sum.
-    sums = tl.sum(tl.join(v, w), 1, keep_dims=True)
-    return tl.split(tl.reshape(sums, 2) if UNITS == 1 else sums)
-
-
-@triton.jit(do_not_specialize=["outer"])
-def forward_kernel(
-    y_ptr,
-    x_ptr,
-    a_ptr,
-    b_ptr,
-    outer,
-    units,
-    inner,
-    unit_blocks,
-    inner_blocks,
-    HINGES: tl.constexpr,
-    UNROLL: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    OUTER: tl.constexpr,
-    UNITS: tl.constexpr,
-    INNER: tl.constexpr,
-):
-    """Evaluate the units on one tile."""
-    index, inside, _, unit, _, _ = _locate(
-        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER, UNITS
-    )
-    exists = unit < units
-
-    x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
-    y = _relu(x)
-    for _ in range(HINGES // UNROLL):
-        for _ in tl.static_range(UNROLL):
-            a = tl.load(a_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
-            b = tl.load(b_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
-            y += a * _relu(b - x)
-            unit += units
-
-    tl.store(y_ptr + index, y, mask=inside)
-
-
-@triton.jit(do_not_specialize=["outer"])
-def backward_kernel(
-    dx_ptr,
-    da_ptr,
-    db_ptr,
-    g_ptr,
-    x_ptr,
-    a_ptr,
-    b_ptr,
-    g_outer,
-    g_units,
-    g_inner,
-    SCALAR_G: tl.constexpr,
-    outer,
-    units,
-    inner,
-    unit_blocks,
-    inner_blocks,
-    HINGES: tl.constexpr,
-    UNROLL: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    OUTER: tl.constexpr,
-    UNITS: tl.constexpr,
-    INNER: tl.constexpr,
-):
-    """Compute dx and the partial sums of da and db, (blocks, hinges, units), on one tile."""
-    index, inside, row, unit, column, block = _locate(
-        outer, units, inner, unit_blocks, inner_blocks, OUTER, UNITS, INNER, HELD_UNITS
-    )
-    exists = unit < units
-    partial = block * HINGES * units
-
-    x = tl.load(x_ptr + index, mask=inside, other=0.0).to(COMPUTE)
-    # Zero outside of the map, so that nothing from there enters a sum.
-    if SCALAR_G:
-        g = tl.where(inside, tl.load(g_ptr).to(COMPUTE), 0.0)
-    else:
-        # Strides are None where g lies in memory as x does.
-        index_g = index if g_outer is None else row * g_outer + unit * g_units + column * g_inner
-        g = tl.load(g_ptr + index_g, mask=inside, other=0.0).to(COMPUTE)
-    dx = tl.where(x <= 0, 0.0, g)
-    for _ in range(HINGES // UNROLL):
-        for _ in tl.static_range(UNROLL):
-            a = tl.load(a_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
-            b = tl.load(b_ptr + unit, mask=exists, other=0.0).to(COMPUTE)
-            gate = b - x
-            passed = tl.where(gate <= 0, 0.0, g)
-            # A pointer is None where nobody asked for the gradient: its arithmetic is not compiled.
-            if dx_ptr is not None:
-                dx -= a * passed
-            # relu(gate), because 0 * gate is NaN at the closed gate of an infinite x.
-            if da_ptr is not None and db_ptr is not None:
-                da, db = _sum_both(passed * _relu(gate), passed, UNITS)
-                tl.store(da_ptr + partial + unit, da, mask=exists)
-                tl.store(db_ptr + partial + unit, a * db, mask=exists)
-            elif da_ptr is not None:
-                da = _sum(passed * _relu(gate), UNITS)
-                tl.store(da_ptr + partial + unit, da, mask=exists)
-            elif db_ptr is not None:
-                tl.store(db_ptr + partial + unit, a * _sum(passed, UNITS), mask=exists)
-            unit += units
-
-    if dx_ptr is not None:
-        tl.store(dx_ptr + index, dx, mask=inside)
+# So many bytes of slopes are few: a thread keeps parameters and sums of all hinges in registers.
+FEW_BYTES = 32
+# Elements of a thread with few hinges: 64, so that sums across threads weigh little. In small maps
+# 16, else most of a GPU would have nothing to do.
+FEW_ELEMENTS = 64
+LARGE_MAP = 2**22
+WARP = 32 if torch.version.hip is None else 64
 
 
 def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
@@ -199,7 +46,7 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, unit_dim: int) -> Tensor:
 
     x = laid_out_like(output, input)
     a, b = (flatten(parameter, geometry) for parameter in (slope, offset))
-    _launch(forward_kernel, geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
+    _launch("forward", geometry, compute_dtype(input, slope), len(slope), (output, x, a, b))
     return output
 
 
@@ -231,14 +78,14 @@ def apl_backward(
     g, g_strides = readable(grad, like, slope, unit_dim)
     a, b = (flatten(parameter, geometry) for parameter in (slope, offset))
     dtype = compute_dtype(input, slope)
-    blocks = _tile(geometry, dtype).blocks(geometry)
+    blocks = _tile(geometry, dtype, len(slope), WARP).blocks(geometry)
     sums = (blocks[0] * blocks[2], len(slope), geometry.units)
     partial_da, partial_db = (
         x.new_empty(sums, dtype=dtype) if wanted else None for wanted in output_mask[1:]
     )
     results = (dx if output_mask[0] else None, partial_da, partial_db)
     tensors, scalar = (*results, g, x, a, b), g_strides == (0, 0, 0)
-    _launch(backward_kernel, geometry, dtype, len(slope), tensors, *g_strides, scalar)
+    _launch("backward", geometry, dtype, len(slope), tensors, *g_strides, scalar)
     return dx, unflatten(partial_da, slope, geometry), unflatten(partial_db, offset, geometry)
 
 
@@ -246,18 +93,34 @@ def _geometry(like: Tensor, slope: Tensor, unit_dim: int) -> Collapsed | None:
     return collapse(tuple(like.shape), like.stride(), unit_dim, slope.dim() - 1)
 
 
-def _tile(geometry: Collapsed, dtype: torch.dtype) -> Tile:
-    return tile_of(geometry, TILE_BYTES // dtype.itemsize)
+def _few(hinges: int, dtype: torch.dtype) -> bool:
+    return hinges * dtype.itemsize <= FEW_BYTES
+
+
+def _tile(geometry: Collapsed, dtype: torch.dtype, hinges: int, warp: int) -> Tile:
+    elements = TILE_BYTES // dtype.itemsize
+    if not _few(hinges, dtype):
+        return tile_of(geometry, elements, elements // 4)
+    tile = tile_of(geometry, elements, elements // 32)
+    if tile.units > 1:
+        return tile
+    # One warp sums a single unit without a barrier.
+    return tile_of(geometry, min(elements, warp * FEW_ELEMENTS), 1)
+
+
+def kernel(name: str, hinges: int, dtype: torch.dtype) -> Any:
+    """Return the kernel for ``"forward"`` or ``"backward"``, computing in ``dtype``."""
+    return getattr(
+        triton_kernels, f"{name}_few_kernel" if _few(hinges, dtype) else f"{name}_kernel"
+    )
 
 
 def launch_settings(
-    geometry: Collapsed, dtype: torch.dtype, hinges: int, hip: bool
+    geometry: Collapsed, dtype: torch.dtype, hinges: int, warp: int
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of programs and every argument of a launch but its tensors."""
-    tile = _tile(geometry, dtype)
+    tile = _tile(geometry, dtype, hinges, warp)
     outer_blocks, unit_blocks, inner_blocks = tile.blocks(geometry)
-    # A small tile gets fewer threads, four elements for each.
-    threads = min(THREADS, math.prod(tile) // 4)
     settings = {
         "outer": geometry.outer,
         "units": geometry.units,
@@ -265,28 +128,59 @@ def launch_settings(
         "unit_blocks": unit_blocks,
         "inner_blocks": inner_blocks,
         "HINGES": hinges,
-        "UNROLL": hinges if hinges <= UNROLLED_HINGES else 1,
         "COMPUTE": tl.float64 if dtype == torch.float64 else tl.float32,
         "OUTER": tile.outer,
         "UNITS": tile.units,
         "INNER": tile.inner,
-        "num_warps": max(1, threads // (64 if hip else 32)),
     }
-    if not hip:
+    if _few(hinges, dtype):
+        large = math.prod(geometry[:3]) >= LARGE_MAP
+        elements = FEW_ELEMENTS if large else FEW_ELEMENTS // 4
+        # No thread holds more than two units.
+        threads = max(warp, math.prod(tile) // elements, tile.units // 2)
+        settings |= _chunks(geometry, tile, dtype, threads, warp)
+    else:
+        # A small tile gets fewer threads, four elements for each.
+        threads = max(warp, min(THREADS, math.prod(tile) // 4))
+    settings["num_warps"] = threads // warp
+    if warp == 32:
         # Left alone, NVIDIA's assembler spills a few bytes for the sake of occupancy.
         settings["maxnreg"] = 32768 // THREADS
     return outer_blocks * unit_blocks * inner_blocks, settings
 
 
+def _chunks(
+    geometry: Collapsed, tile: Tile, dtype: torch.dtype, threads: int, warp: int
+) -> dict[str, int]:
+    """Return how a program goes through a tile: with as many elements at once as do not spill."""
+    elements = tile.outer * tile.inner
+    if tile.units == 1:
+        neighbours = geometry.inner
+        chunk = threads * (16 if warp == 32 else 8) // dtype.itemsize
+    else:
+        neighbours = geometry.units if geometry.inner == 1 else 1
+        chunk = max(1, threads * 2 // tile.units)
+    chunk = min(elements, chunk)
+    # Single elements need an address and a mask for each.
+    most = min(4 if warp == 32 else 2, math.prod(tile) // threads // 8)
+    wide = 1 if neighbours % 16 else max(1, most)
+    return {
+        "CHUNK": chunk,
+        "WIDE": min(wide, elements // chunk),
+        "THREADS": min(chunk, threads),
+        "ROLLED": warp == 64 and wide == 1,
+    }
+
+
 def _launch(
-    kernel: Any,
+    name: str,
     geometry: Collapsed,
     dtype: torch.dtype,
     hinges: int,
     tensors: Sequence[Tensor | None],
     *others: int | None,
 ) -> None:
-    programs, settings = launch_settings(geometry, dtype, hinges, hip=torch.version.hip is not None)
+    programs, settings = launch_settings(geometry, dtype, hinges, WARP)
     with torch.cuda.device_of(tensors[-1]):
         # All on one axis of the grid: the other two end at 65535.
-        kernel[(programs,)](*tensors, *others, **settings)
+        kernel(name, hinges, dtype)[(programs,)](*tensors, *others, **settings)
