@@ -162,6 +162,8 @@ def _apl_candidates(
     if not setting.training:
         functions["apl fused", size] = (_frozen(setting, a, b), [])
     if slow:
+        # Else every shape counts as one more recompilation, of which torch allows eight.
+        torch.compiler.reset()
         functions["apl eager", size] = (eager, [a, b])
         functions["apl compiled", size] = (torch.compile(eager), [a, b])
     return functions
