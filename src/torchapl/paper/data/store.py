@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -25,8 +25,6 @@ from torchapl.runs.atomic import write_atomic
 
 INDEX = "index.json"
 FORMAT = 2
-# Rows that are made of columns at a time: few enough to stay in the cache meanwhile.
-_AT_ONCE = 1024
 
 
 def store_folder(root: Path, name: str) -> Path:
@@ -120,7 +118,9 @@ class EventStore:
             columns = self._read_shard(number)
             low = start + filled - self._firsts[number]
             count = min(len(out) - filled, self.shards[number].rows - low)
-            _to_rows(columns, low, out[filled : filled + count])
+            # One block is turned in half the time that column after column takes.
+            block = np.stack([column[low : low + count] for column in columns])
+            out[filled : filled + count] = block.T
             filled += count
 
     def _read_shard(self, number: int) -> list[Table]:
@@ -173,15 +173,6 @@ def write_index(folder: Path, plan: Plan, shards: Mapping[Path, Statistics]) -> 
     }
     index["sha256"] = _digest(index)
     write_atomic(folder / INDEX, json.dumps(index).encode())
-
-
-def _to_rows(columns: Sequence[Table], low: int, out: Table) -> None:
-    """Fill rows with those of the columns from ``low`` on."""
-    for first in range(0, len(out), _AT_ONCE):
-        rows = out[first : first + _AT_ONCE]
-        place = low + first
-        for index, column in enumerate(columns):
-            rows[:, index] = column[place : place + len(rows)]
 
 
 def read_plan(folder: Path) -> dict[str, Any] | None:
