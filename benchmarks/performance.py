@@ -1,6 +1,6 @@
 """Measure everything that docs/performance.md says of the CPU, and print it as its tables.
 
-python benchmarks/performance.py                 # half an hour of a machine that does nothing else
+python benchmarks/performance.py                 # a quarter of an hour of a machine that does nothing else
 python benchmarks/performance.py --tables        # from what is stored
 
 Runs ``torchapl bench op`` in parts, each a process of its own, into benchmarks/results/op.csv, and
