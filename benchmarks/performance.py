@@ -1,7 +1,7 @@
 """Measure everything that docs/performance.md says of the CPU, and print it as its tables.
 
-python benchmarks/performance.py                 # a quarter of an hour of a machine that does nothing else
-python benchmarks/performance.py --tables        # from what is stored
+python benchmarks/performance.py             # a quarter of an hour of an otherwise idle machine
+python benchmarks/performance.py --tables    # from what is stored
 
 Runs ``torchapl bench op`` in parts, each a process of its own, into benchmarks/results/op.csv, and
 draws docs/images/op.png. With ``--shape`` only the kernels are measured, on these shapes alone.
