@@ -23,6 +23,7 @@ TEXTS = [
     "apl:2:channel:leaky",
     "apl:2:relu:frozen",
     "apl:5:bound=0.5",
+    "apl:8:channel:leaky_silu:leak=0.2:segments",
     "apl:5:layer:leaky:bound=0.25:frozen",
 ]
 
@@ -80,6 +81,11 @@ def test_older_configurations_list_the_settings_of_all_kinds():
         ("apl:2:unit:channel", "sets its per twice"),
         ("apl:2:bound=x", "bound of the activation 'apl:2:bound=x' must be a number, got 'x'"),
         ("apl:2:bound=-1", "slope_bound must be positive"),
+        (
+            "apl:2:leaky:leak=nan",
+            "leak must be finite, for the starts leaky and leaky_silu, got nan",
+        ),
+        ("apl:2:silu:leak=0.1", "leak must be finite, .* got 0.1 for silu"),
         ("leaky:x", "unknown option 'x'"),
     ],
 )
@@ -114,6 +120,8 @@ def test_starts():
     leaky = Activation.parse("apl:2:unit:leaky").build((4,))
     torch.testing.assert_close(relu(x), nn.functional.relu(x))
     torch.testing.assert_close(leaky(x), nn.functional.leaky_relu(x, 0.25))
+    steeper = Activation.parse("apl:2:unit:leaky:leak=0.5").build((4,))
+    torch.testing.assert_close(steeper(x), nn.functional.leaky_relu(x, 0.5))
     bounded = Activation.parse("apl:5:unit:bound=0.5").build((1000,))
     default = Activation.parse("apl:5").build((1000,))
     assert 0.45 < bounded.slope.abs().max() <= 0.5

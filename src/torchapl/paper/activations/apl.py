@@ -14,6 +14,7 @@ from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
 StartName = Literal["authors", "relu", "leaky", "leaky_silu", "silu", "gelu", "mish"]
 
+_LEAKY = {"leaky": init.leaky_, "leaky_silu": init.leaky_silu_}
 # The paper has at most 5; a typing error should not ask for gigabytes.
 _MOST_HINGES = 1000
 
@@ -30,6 +31,8 @@ class AdaptivePiecewiseLinear(Activation):
         per: What shares one curve; ``"unit"`` as in the paper.
         start: Starting curves, see :mod:`torchapl.init`.
         slope_bound: The r of the authors' start, see :func:`torchapl.init.authors_`.
+        leak: The slope on the left of the starts ``"leaky"`` and ``"leaky_silu"``; their own by
+            default.
         steps: How optimisers move the slopes: each by itself, as the authors did, or by segments,
             see :mod:`torchapl.segments`.
         frozen: Leave the curves at their start, the paper's control.
@@ -48,6 +51,7 @@ class AdaptivePiecewiseLinear(Activation):
     per: Sharing = "unit"
     start: StartName = "authors"
     slope_bound: float | None = field(default=None, metadata={"text": "bound"})
+    leak: float | None = None
     steps: Steps = "slopes"
     frozen: bool = False
 
@@ -64,6 +68,11 @@ class AdaptivePiecewiseLinear(Activation):
             )
         if self.slope_bound is not None and not 0 < self.slope_bound < math.inf:
             raise ValueError(f"slope_bound must be positive and finite, got {self.slope_bound}")
+        if self.leak is not None and not (self.start in _LEAKY and math.isfinite(self.leak)):
+            raise ValueError(
+                f"leak must be finite, for the starts {' and '.join(_LEAKY)}, "
+                f"got {self.leak} for {self.start}"
+            )
 
     @property
     def is_learned(self) -> bool:
@@ -74,5 +83,7 @@ class AdaptivePiecewiseLinear(Activation):
         start: Start = init.STARTS[self.start]
         if self.start == "authors":
             start = partial(init.authors_, slope_bound=self.slope_bound)
+        elif self.leak is not None:
+            start = partial(_LEAKY[self.start], negative_slope=self.leak)
         unit = APL(shapes[self.per], self.num_hinges, init=start)
         return unit.requires_grad_(not self.frozen)
