@@ -160,3 +160,12 @@ def test_the_table_pairs_seeds(study, small, tmp_path):
 def test_sections_follow_their_first_books(monkeypatch):
     finetune = module("finetune", monkeypatch)
     assert finetune.sections(["Ge", "Deu", "Josh", "Rom", "Jude", "Rev"]) == [0, 0, 1, 6, 6, 7]
+
+
+@pytest.mark.parametrize("name", ["gpt", "finetune"])
+def test_the_page_has_the_tables_of_the_stored_results(name, monkeypatch):
+    benchmark = module(name, monkeypatch)
+    page = (FOLDER.parents[1] / "docs" / "text.md").read_text()
+    study = benchmark.STUDY
+    assert study.table(benchmark.RESULTS, "gelu") in page
+    assert study.tuning_table(benchmark.RESULTS) in page
