@@ -105,7 +105,7 @@ def leaky_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.25) -> No
     _fill_(slope, offset, [-negative_slope], [0.0])
 
 
-def leaky_silu_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.1) -> None:
+def leaky_silu_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.2) -> None:
     """Start near a SiLU that falls on the left, k x + (1 - k) SiLU(x); 8 hinges differ by 0.03.
 
     As smooth as SiLU, and as good as Leaky ReLU at passing signals on through many layers.
@@ -114,7 +114,7 @@ def leaky_silu_(slope: Tensor, offset: Tensor, *, negative_slope: float = 0.1) -
         >>> slope, offset = torch.empty(8, 3), torch.empty(8, 3)
         >>> leaky_silu_(slope, offset)
         >>> apl(torch.tensor([[-1.0, 0.0, 2.0]]), slope, offset)
-        tensor([[-0.3306, -0.0103,  1.7952]])
+        tensor([[-0.4050, -0.0091,  1.8180]])
     """
     _fill_(slope, offset, *_near("silu", len(slope), negative_slope))
 

@@ -15,7 +15,6 @@ from torchapl.paper.experiments.rows import (
     DEFAULT,
     DEFAULT_FROZEN,
     HINGES,
-    LEAKIER,
     LEAKY25,
     OTHERS,
     ActivationRow,
@@ -67,7 +66,6 @@ OWN_ROWS = (
     LEAKY25,
     DEFAULT,
     DEFAULT_FROZEN,
-    LEAKIER,
     ActivationRow(
         "apl-channel",
         "APL per channel, started as Leaky 0.25",

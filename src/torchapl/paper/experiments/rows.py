@@ -33,12 +33,6 @@ DEFAULT_FROZEN = ActivationRow(
     "APL per channel, frozen at the default's start",
     Activation.parse("apl:8:channel:leaky_silu:frozen"),
 )
-# For networks without any normalisation.
-LEAKIER = ActivationRow(
-    "apl-leak20",
-    "APL per channel, started with a leak of 0.2",
-    Activation.parse("apl:8:channel:leaky_silu:leak=0.2:segments"),
-)
 LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
 
 # Slopes of the paper, and numbers of hinges of its Table 3.

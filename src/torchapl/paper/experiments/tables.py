@@ -11,7 +11,7 @@ from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments import cifar, higgs, modern
 from torchapl.paper.experiments.key import Key
 from torchapl.paper.experiments.published import ABLATION, TABLE1, TABLE2, TABLE3
-from torchapl.paper.experiments.rows import CHOICES, DEFAULT, DEFAULT_FROZEN, LEAKIER, LEAKY25
+from torchapl.paper.experiments.rows import CHOICES, DEFAULT, DEFAULT_FROZEN, LEAKY25
 from torchapl.paper.nets import NETWORKS
 
 
@@ -300,11 +300,10 @@ def _activations() -> Table:
         columns[data] = DATA_SETS.get(higgs.DATA_SETS[data]).title
         peers[data] = cells
     titles = {"relu": "ReLU", **{row.name: row.title for row in cifar.OWN_ROWS}}
-    names = ("relu", LEAKY25.name, "prelu", "silu", "gelu")
-    curves = (DEFAULT_FROZEN.name, DEFAULT.name, LEAKIER.name)
+    names = ("relu", LEAKY25.name, "prelu", "silu", "gelu", DEFAULT_FROZEN.name, DEFAULT.name)
     rows = tuple(
-        Row(titles[name], {column: cells[name] for column, cells in peers.items() if name in cells})
-        for name in (*names, *curves)
+        Row(titles[name], {column: cells[name] for column, cells in peers.items()})
+        for name in names
     )
     return Table("activations", "The default curves and fixed activations", columns, rows)
 
