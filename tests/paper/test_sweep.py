@@ -572,6 +572,15 @@ def test_all_tables_from_an_empty_folder_to_the_report(
         assert row in text
 
 
+@pytest.mark.parametrize(("threads", "workers", "each"), [(8, 2, "4"), (2, 1, "2"), (1, 3, "1")])
+def test_workers_share_the_threads_that_torch_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, workers: int, each: str
+) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    pool = LocalPool(Workspace(tmp_path, None, "cpu"), workers)
+    assert pool._settings(0) == {"OMP_NUM_THREADS": each}
+
+
 def test_workers_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     pool = LocalPool(Workspace(tmp_path, None, "cuda"), workers=3)

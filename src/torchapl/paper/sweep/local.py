@@ -88,8 +88,9 @@ class LocalPool(Pool):
         worker.begin(job, self.workspace)
 
     def _settings(self, number: int) -> dict[str, str]:
-        """Return the environment of a worker: its share of the cores, its GPU."""
-        threads = max(1, (os.cpu_count() or 1) // len(self.workers))
+        """Return the environment of a worker: its share of the threads, its GPU."""
+        # As many as torch would take here in all, which OMP_NUM_THREADS may have made fewer.
+        threads = max(1, torch.get_num_threads() // len(self.workers))
         settings = {"OMP_NUM_THREADS": str(threads)}
         gpus = torch.cuda.device_count()
         if self.workspace.device in ("auto", "cuda") and gpus > 1:
