@@ -17,9 +17,10 @@ from pathlib import Path
 
 from torchapl.bench.op import SHAPES, Measurement, Setting
 from torchapl.bench.record import plot, read_csv
-from torchapl.ops import _C
+from torchapl.ops.extension import backends
 
 ROOT = Path(__file__).parents[1]
+BEST = backends()["cpu"].implementation
 CSV, PLOT = ROOT / "benchmarks/results/op.csv", ROOT / "docs/images/op.png"
 OTHER_SHAPES = (
     (128, 64, 8, 8),
@@ -46,7 +47,7 @@ def parts(given: Sequence[tuple[int, ...]] | None) -> list[str]:
         f"{first} --quick {HINGES} --channels-last --mode training",
         f"{first} --quick {HINGES} --default-allocator --mode training --rounds 5",
     ]
-    if _C.capability() == "AVX-512":
+    if BEST == "C++ (AVX-512)":
         every.append(f"{usual} --quick {HINGES} --capability AVX2")
     if given is None:
         every += [
@@ -72,8 +73,7 @@ def measure(given: Sequence[tuple[int, ...]] | None, csv: Path, rounds: int) -> 
 
 
 def tables(csv: Path) -> None:
-    best = f"C++ ({_C.capability()})"
-    rows = read_csv(csv, allocator="reusing", implementation=best)
+    rows = read_csv(csv, allocator="reusing", implementation=BEST)
     usual = [row for row in rows if row.setting.shape not in OTHER_SHAPES]
     plain = _kind(usual, "float32")
     for title, training in (("Forward and backward", True), ("Inference", False)):
@@ -84,7 +84,7 @@ def tables(csv: Path) -> None:
         show(f"bfloat16, forward and backward, threads: {threads}", halves)
     held = read_csv(csv, allocator="reusing", implementation="C++ (AVX2)")
     for title, training in (("forward and backward", True), ("inference", False)):
-        for threads in (1, 2) if _C.capability() == "AVX-512" else ():
+        for threads in (1, 2) if BEST == "C++ (AVX-512)" else ():
             show(f"AVX2, {title}, threads: {threads}", _chosen(held, training, threads))
     others = [row for row in rows if row.setting.shape in OTHER_SHAPES]
     show("Other shapes, forward and backward, threads: 1", others)
@@ -146,7 +146,7 @@ def main() -> None:
     if not options.tables:
         measure(options.shape, options.csv, options.rounds)
     tables(options.csv)
-    rows = read_csv(options.csv, allocator="reusing", implementation=f"C++ ({_C.capability()})")
+    rows = read_csv(options.csv, allocator="reusing", implementation=BEST)
     # What a page has room for; the tables have the others.
     drawn = [row for row in _kind(rows, "float32") if row.setting.threads == 1]
     usual = [row for row in drawn if row.setting.shape not in OTHER_SHAPES]

@@ -122,6 +122,8 @@ def test_starts():
     torch.testing.assert_close(leaky(x), nn.functional.leaky_relu(x, 0.25))
     steeper = Activation.parse("apl:2:unit:leaky:leak=0.5").build((4,))
     torch.testing.assert_close(steeper(x), nn.functional.leaky_relu(x, 0.5))
+    soft = Activation.parse("apl:8:unit:leaky_silu:leak=0.5").build((4,))
+    assert (soft(x) - (0.5 * x + 0.5 * nn.functional.silu(x))).abs().max() < 0.02
     bounded = Activation.parse("apl:5:unit:bound=0.5").build((1000,))
     default = Activation.parse("apl:5").build((1000,))
     assert 0.45 < bounded.slope.abs().max() <= 0.5

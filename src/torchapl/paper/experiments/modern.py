@@ -12,7 +12,7 @@ NET = "fast-resnet"
 # 12 % more weights; what curves of eight hinges add is 2 %.
 _WIDER = 1.0625
 _WIDE = ActivationRow("relu-wide", "ReLU, wider", Activation.parse("relu"))
-# The default's leak is for networks without a residual path, which this one has.
+# The default's leak is for networks without normalisation, which this one has.
 _NEAR_SILU = ActivationRow(
     "apl-near-silu",
     "APL per channel, started near SiLU",

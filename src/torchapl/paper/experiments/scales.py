@@ -86,8 +86,8 @@ SCALES: dict[str, Scale] = {
         },
     ),
     # The authors' solver, start, dropout and preprocessing, and the shape of their schedule:
-    # narrower and shorter, a quarter of an hour of one core, so that three seeds of all rows are a
-    # day. Smaller batches, which make more steps of an epoch, are worse on held-out rows.
+    # narrower and shorter, a quarter of an hour of one core, so that three seeds of nine rows are
+    # seven hours. Smaller batches, which make more steps of an epoch, are worse on held-out rows.
     "study": Scale(
         {
             "cnn": Recipe(0.25, 14, 100, None, None, 1.0, None, "authors"),
