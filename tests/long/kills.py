@@ -267,7 +267,7 @@ def sweep(root: Path, victim: str, write: int) -> bool:
         ]
         with local.LocalPool(Workspace(root, None, "cpu"), 2) as workers:
             plan = Sweep("smoke", seeds=2, selection_seeds=0)
-            broken = reproduce(cells, plan, root, workers, progress=Untold)
+            broken = reproduce(cells, plan, root, workers, stored={}, progress=Untold)
         return 3 if broken else 0
 
     return os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1]) == 0

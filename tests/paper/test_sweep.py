@@ -93,6 +93,7 @@ def run_all(tmp_path: Path, pool: FakePool, only: str, scale: str = "lab") -> di
         Sweep(scale, seeds=3, selection_seeds=2),
         tmp_path,
         pool,
+        stored={},
         progress=Told,
     )
 
@@ -171,6 +172,7 @@ def test_what_is_done_is_not_repeated_and_more_seeds_add_to_it(tmp_path: Path) -
         Sweep("lab", seeds=5, selection_seeds=2),
         tmp_path,
         more,
+        stored={},
         progress=Told,
     )
     assert [job.seed for job in more.ran] == [3, 4]
@@ -497,6 +499,44 @@ def test_an_ensemble_averages_scores_and_is_stored(
         assert main([*arguments, "--seeds", "1", "--runs", str(source), "--device", "cpu"]) == 0
         assert json.loads(capsys.readouterr().out)["table2"] == cells
     assert main(["report", str(runs), "-o", str(tmp_path / "report.html")]) == 0
+
+
+def test_what_a_store_has_is_not_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "smoke.jsonl"
+    arguments = ["reproduce", "table2", "--scale", "smoke", "--only", "atlas-dnn-relu", "--json"]
+    where = ["--device", "cpu", "--store", str(store)]
+    assert main([*arguments, *where, "--seeds", "1", "--runs", str(tmp_path / "here")]) == 0
+    first = read_results(store)
+    # Another machine, or this one after its runs are gone.
+    elsewhere = ["--runs", str(tmp_path / "there")]
+    assert main([*arguments, *where, *elsewhere, "--seeds", "2", "--dry-run"]) == 0
+    assert "in all 1 runs" in capsys.readouterr().out
+    assert main([*arguments, *where, *elsewhere, "--seeds", "2"]) == 0
+    assert {cell["n"] for cell in json.loads(capsys.readouterr().out)["table2"]} == {2}
+    assert [job.seed for job in read_results(tmp_path / "there")] == [1]
+    both = read_results(store)
+    assert {job.seed for job in both} == {0, 1}
+    assert first.items() <= both.items()
+
+
+def test_a_store_with_a_damaged_line_is_not_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "smoke.jsonl"
+    job = Job("atlas-dnn-relu", "smoke", 0)
+    write_results(
+        {job: RunResult(job.experiment, "smoke", 0, "finished", {"test_auc": 0.8})}, store
+    )
+    damaged = store.read_text() + '{"half": '
+    store.write_text(damaged)
+    arguments = ["reproduce", "table2", "--scale", "smoke", "--only", "atlas-dnn-relu"]
+    assert main([*arguments, "--runs", str(tmp_path / "runs"), "--store", str(store)]) == 2
+    assert f"{store}" in (printed := capsys.readouterr().err)
+    assert "line 2" in printed
+    assert store.read_text() == damaged
+    assert not (tmp_path / "runs").exists()
 
 
 def test_results_of_settings_that_are_gone_do_not_count(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     )
     table, sweep = comparison.table(), comparison.sweep(args.seeds)
     comparison.save(args.runs)
-    broken = complete(args, [table], sweep)
+    broken = complete(args, [table], sweep, {})
     results = read_results(args.runs)
     print_tables(args, [table], sweep, results)
     for job, error in broken.items():

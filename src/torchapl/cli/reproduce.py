@@ -24,6 +24,7 @@ EXAMPLES = """examples:
   torchapl reproduce all --dry-run                 what would run, and how long it takes here
   torchapl reproduce all --scale lab --runs results/lab.jsonl   tables from stored results
   torchapl reproduce table1 --scale lab --runs results/lab.jsonl --baseline silu
+  torchapl reproduce table1 --scale lab --seeds 8 --store results/lab.jsonl   only what it lacks
   torchapl reproduce table2 --ray auto             on a Ray cluster, runs on shared storage
 
 A finished run is never repeated, an interrupted one goes on where it was, a failed one is shown.
@@ -71,7 +72,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=Path("runs"),
         help="folder of all runs, or a file of stored ones",
     )
-    parser.add_argument("--store", type=Path, help="write the results to this file of JSON lines")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="FILE",
+        help="add the results to this file of JSON lines; those it has are not made again",
+    )
     parser.add_argument(
         "--baseline",
         metavar="ROW",
@@ -97,7 +103,7 @@ def add_pool_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what is missing, then print the tables; 1 if a run ended without a result."""
     from torchapl.paper.sweep import Sweep
-    from torchapl.paper.sweep.jobs import read_results, write_results
+    from torchapl.paper.sweep.jobs import read_results, read_store, write_results
     from torchapl.paper.sweep.selection import selected_tables
 
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
@@ -105,14 +111,15 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
     tables = selected_tables(args.tables, args.only)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
+    stored = {} if args.store is None else read_store(args.store)
     if args.dry_run:
-        _print_plan(args, tables, sweep)
+        _print_plan(args, tables, sweep, stored | read_results(args.runs))
         return 0
     broken: dict[Job, str] = {}
     # A file holds results alone: there is nothing to run.
     if not args.runs.is_file():
-        broken = complete(args, tables, sweep)
-    results = read_results(args.runs)
+        broken = complete(args, tables, sweep, stored)
+    results = stored | read_results(args.runs)
     if args.store is not None:
         cells = [cell for table in tables for cell in table.cells]
         write_results(results | sweep.ensembles(cells, results), args.store)
@@ -122,14 +129,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def complete(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> dict[Job, str]:
+def complete(
+    args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, stored: Results
+) -> dict[Job, str]:
     """Do the runs that tables still need; return those without a result, with the reason."""
     from torchapl.paper.sweep import reproduce
 
     cells = [cell for table in tables for cell in table.cells]
     try:
         with _pool(args) as pool:
-            return reproduce(cells, sweep, args.runs, pool, progress=on_stderr)
+            return reproduce(cells, sweep, args.runs, pool, stored=stored, progress=on_stderr)
     except (KeyboardInterrupt, SystemExit):
         print("the same command goes on where the runs were", file=sys.stderr)
         raise
@@ -148,13 +157,13 @@ def _pool(args: argparse.Namespace) -> Pool:
     return LocalPool(workspace, args.workers)
 
 
-def _print_plan(args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep) -> None:
+def _print_plan(
+    args: argparse.Namespace, tables: Sequence[Table], sweep: Sweep, results: Results
+) -> None:
     import torch
 
     from torchapl.paper.experiments import START_SECONDS
-    from torchapl.paper.sweep.jobs import read_results
 
-    results = read_results(args.runs)
     on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
     runs, total = 0, 0.0
     planned: set[Job] = set()

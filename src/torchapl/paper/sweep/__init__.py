@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torchapl.paper.experiments import Cell
-from torchapl.paper.sweep.jobs import Job, read_results
+from torchapl.paper.sweep.jobs import Job, Results, read_results
 from torchapl.paper.sweep.plan import Sweep
 from torchapl.paper.sweep.pool import Listener, Pool
 
@@ -19,6 +19,7 @@ def reproduce(
     root: Path,
     pool: Pool,
     *,
+    stored: Results,
     progress: Callable[[Sequence[Job]], Listener],
 ) -> dict[Job, str]:
     """Do all runs that some cells of tables still need, choices of the validation rows first.
@@ -30,6 +31,7 @@ def reproduce(
         sweep: Scale and seeds.
         root: Folder of all runs.
         pool: Runs the jobs.
+        stored: Results from elsewhere, which are not made again.
         progress: Given the jobs about to run, returns what is told about each.
 
     Returns:
@@ -38,7 +40,7 @@ def reproduce(
     broken: dict[Job, str] = {}
     tried: set[Job] = set()
     while True:
-        results = read_results(root)
+        results = {**stored, **read_results(root)}
         # Two cells may want the same run.
         wanted = dict.fromkeys(job for cell in cells for job in sweep.next_jobs(cell, results))
         for job in tried & wanted.keys() - broken.keys():

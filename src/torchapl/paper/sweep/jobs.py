@@ -88,7 +88,26 @@ def read_results(source: Path) -> dict[Job, RunResult]:
 
     See :func:`by_job` for those that do not count.
     """
-    return by_job(_stored(source) if source.is_file() else load_runs(source))
+    if not source.is_file():
+        return by_job(load_runs(source))
+    results, errors = _stored(source)
+    if errors and not results:
+        raise DamagedError(source, f"is not a file of stored results: {errors[0].reason}")
+    warn_left_out(errors)
+    return by_job(results)
+
+
+def read_store(path: Path) -> dict[Job, RunResult]:
+    """Return the results of a file that will be written again, by job; none if there is no file.
+
+    A damaged line is an error: what is left out here would be gone.
+    """
+    if not path.exists():
+        return {}
+    results, errors = _stored(path)
+    if errors:
+        raise errors[0]
+    return by_job(results)
 
 
 def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
@@ -113,8 +132,9 @@ def by_job(runs: Iterable[RunResult]) -> dict[Job, RunResult]:
     return {job_of(run): run for run in known if run not in stale}
 
 
-def _stored(source: Path) -> list[RunResult]:
-    results, errors = [], []
+def _stored(source: Path) -> tuple[list[RunResult], list[DamagedError]]:
+    results: list[RunResult] = []
+    errors: list[DamagedError] = []
     with naming(source):
         lines = source.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -123,10 +143,7 @@ def _stored(source: Path) -> list[RunResult]:
                 results.append(result_from_dict(json.loads(line)))
         except DamagedError as error:
             errors.append(DamagedError(source, f"line {number}: {error.reason}"))
-    if errors and not results:
-        raise DamagedError(source, f"is not a file of stored results: {errors[0].reason}")
-    warn_left_out(errors)
-    return results
+    return results, errors
 
 
 def _with_fingerprint(run: RunResult) -> RunResult:
