@@ -190,6 +190,19 @@ def test_gradients_of_any_layout(layout: str, input_layout: str, units: tuple[in
     check(lambda draw: make(Case("", (4, 3, 5, 6), units, 1, input_layout), draw), gradient)
 
 
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("shape", [(41, 2), (300, 3), (100, 20)], ids=str)
+def test_roundings_of_equal_rows_do_not_add_up(shape: tuple[int, int]) -> None:
+    """Found by random calls: a sum of equal numbers, one after the other, errs in one direction."""
+
+    def arguments(draw: int) -> Arguments:
+        torch.manual_seed(draw)
+        x, a, b, unit_dim = normal((1, shape[1]), shape[1:], 1, hinges=12)
+        return x.double().expand(shape), a.double(), b.double(), unit_dim
+
+    check(arguments, lambda x: torch.randn_like(x[:1]).expand(shape), draws=64)
+
+
 @pytest.mark.parametrize("input_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("batch", [0, 4])

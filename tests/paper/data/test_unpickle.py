@@ -67,6 +67,13 @@ def test_not_even_builtins_or_numpy_functions_are_reachable(call: object) -> Non
         read_pickled(pickle.dumps({b"data": _Evil(call, "1")}, protocol=4), "labels")
 
 
+@pytest.mark.parametrize("content", [b"]r\n\t\n\x7f.", b"]p999999999\n.", b"]q\xff."])
+def test_a_few_bytes_do_not_ask_for_all_memory(content: bytes) -> None:
+    """Found by the fuzzer: the unpickler makes room for as many objects as a number says."""
+    with pytest.raises(DataError, match=r"refused: the pickle of .* bytes numbers an object"):
+        read_pickled(content, "labels")
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -187,8 +187,12 @@ class Block {
       for (int64_t c = 0; c < padded_; c += LANES) {
         std::copy_n(grouped + c / LANES * group_ + k * LANES, LANES, total + c);
       }
-      for (int64_t from = period; from < width_; from += period) {
-        for (int64_t c = 0; c < period; ++c) total[c] += total[from + c];
+      // In pairs, then pairs of pairs: where rows are equal, as in an expanded map, the roundings of
+      // one sum after the other would all go the same way.
+      for (int64_t step = period; step < width_; step *= 2) {
+        for (int64_t to = 0; to + step < width_; to += 2 * step) {
+          for (int64_t c = to; c < to + period; ++c) total[c] += total[c + step];
+        }
       }
       if (problem_.inner == 1) continue;
       for (int64_t u = 0; u < units_; ++u) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ def read_pickled(content: bytes, label_key: str) -> tuple[npt.NDArray[np.uint8],
             else.
     """
     try:
+        _check_memo(content)
         batch = _Restricted(io.BytesIO(content), encoding="bytes").load()
     except DataError:
         raise
@@ -73,6 +75,15 @@ def read_pickled(content: bytes, label_key: str) -> tuple[npt.NDArray[np.uint8],
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise DataError(f"the pickle has no list of whole numbers under {label_key!r}")
     return _array(pixels), labels
+
+
+def _check_memo(content: bytes) -> None:
+    # The unpickler makes room for all numbers up to the largest: six bytes can ask for 30 GB.
+    for opcode, number, _ in pickletools.genops(content):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number) > len(content):
+            raise DataError(
+                f"refused: the pickle of {len(content)} bytes numbers an object {number}"
+            )
 
 
 def _array(record: object) -> npt.NDArray[np.uint8]:
