@@ -187,8 +187,8 @@ class Block {
       for (int64_t c = 0; c < padded_; c += LANES) {
         std::copy_n(grouped + c / LANES * group_ + k * LANES, LANES, total + c);
       }
-      // In pairs, then pairs of pairs: where rows are equal, as in an expanded map, the roundings of
-      // one sum after the other would all go the same way.
+      // In pairs, then pairs of pairs: where rows are equal, as in an expanded map, the roundings
+      // of one sum after the other would all go the same way.
       for (int64_t step = period; step < width_; step *= 2) {
         for (int64_t to = 0; to + step < width_; to += 2 * step) {
           for (int64_t c = to; c < to + period; ++c) total[c] += total[c + step];

@@ -21,8 +21,11 @@ void run(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t strid
 }
 
 template <typename E>
-bool hinges_are_finite(const Problem& p, const Primitives<E>& kernels) {
-  return kernels.all_finite(static_cast<const Arithmetic<E>*>(p.b), p.hinges * p.units);
+bool parameters_are_finite(const Problem& p, const Primitives<E>& kernels) {
+  const auto finite = [&](const void* values) {
+    return kernels.all_finite(static_cast<const Arithmetic<E>*>(values), p.hinges * p.units);
+  };
+  return finite(p.a) && finite(p.b);
 }
 
 // Writes the gradients of n units, from unit `first` on. Their sums are two rows for every hinge,
@@ -73,7 +76,7 @@ template <typename E, bool Back>
 void by_rows(const Problem& p, const Primitives<E>& kernels) {
   const RowPlan plan(p.outer, p.units, p.inner);
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
-  const bool refers = sums && hinges_are_finite(p, kernels);
+  const bool refers = sums && parameters_are_finite(p, kernels);
   const int64_t parts = plan.chunks * plan.segments;
   const int64_t stride = p.units * p.inner;
   std::vector<double> partial(sums ? parts * 2 * p.hinges * p.units : 0);
@@ -115,7 +118,7 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, limits);
   // Sums are made in the place of the gradients only where both are wanted.
   if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
-  const bool refers = sums && !plan.in_place && hinges_are_finite(p, kernels);
+  const bool refers = sums && !plan.in_place && parameters_are_finite(p, kernels);
   const int64_t size = 2 * p.hinges * p.units;
   const auto partial = uninitialised<double>(sums && plan.chunks > 1 ? plan.chunks * size : 0);
 

@@ -48,8 +48,8 @@ struct Backward {
   // instructions for every hinge and element, sum_a is that of g (c - x), with one c for all hinges
   // of a column, and sum_b that of g, which the gradient of the offset needs anyway. c is the
   // largest hinge, so that what cancels afterwards is never larger than what is summed for that
-  // hinge. A null pointer lets sum_a be the gradient itself; with references the hinges have to be
-  // finite.
+  // hinge. A null pointer lets sum_a be the gradient itself; with references hinges and slopes have
+  // to be finite.
   const T* reference;
   T* sum_a;  // null pointers if unwanted
   T* sum_b;

@@ -42,6 +42,15 @@ struct Active<float> {
   INLINE Active(V<float> left, V<float> right)
       : mask(_mm512_cmp_ps_mask(left, right, _CMP_NLE_UQ)) {}
   INLINE V<float> only(V<float> value) const { return _mm512_maskz_mov_ps(mask, value); }
+  INLINE V<float> add(V<float> to, V<float> value) const {
+    return _mm512_mask_add_ps(to, mask, to, value);
+  }
+  INLINE V<float> add_product(V<float> to, V<float> value, V<float> by) const {
+    return _mm512_mask3_fmadd_ps(value, by, to, mask);
+  }
+  INLINE V<float> subtract_product(V<float> from, V<float> value, V<float> by) const {
+    return _mm512_mask3_fnmadd_ps(value, by, from, mask);
+  }
 
  private:
   __mmask16 mask;
@@ -52,6 +61,15 @@ struct Active<double> {
   INLINE Active(V<double> left, V<double> right)
       : mask(_mm512_cmp_pd_mask(left, right, _CMP_NLE_UQ)) {}
   INLINE V<double> only(V<double> value) const { return _mm512_maskz_mov_pd(mask, value); }
+  INLINE V<double> add(V<double> to, V<double> value) const {
+    return _mm512_mask_add_pd(to, mask, to, value);
+  }
+  INLINE V<double> add_product(V<double> to, V<double> value, V<double> by) const {
+    return _mm512_mask3_fmadd_pd(value, by, to, mask);
+  }
+  INLINE V<double> subtract_product(V<double> from, V<double> value, V<double> by) const {
+    return _mm512_mask3_fnmadd_pd(value, by, from, mask);
+  }
 
  private:
   __mmask8 mask;
