@@ -149,6 +149,16 @@ def test_mlpconv_ties_its_weights_as_the_paper_does() -> None:
     assert torch.equal(combine[:, 1:].T, net[1].slope)
 
 
+@pytest.mark.parametrize("name", ["conv per channel", "conv per position", "tokens"])
+def test_layers_say_what_they_have(name: str) -> None:
+    for module in to_relu_network(*build(name)).modules():
+        if isinstance(module, nn.Linear):
+            assert (module.out_features, module.in_features) == module.weight.shape
+        elif isinstance(module, nn.Conv2d):
+            inputs = module.in_channels // module.groups
+            assert (module.out_channels, inputs) == module.weight.shape[:2]
+
+
 def test_conversion_leaves_the_model_alone() -> None:
     net, x = build("conv per channel")
     net.train()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchapl import APL
 from torchapl.curves import AffineAPL, fit
-from torchapl.curves.squares import _apart
+from torchapl.curves.squares import _apart, starts
 from torchapl.curves.tube import Line, fewest_links
 
 Function = Callable[[Tensor], Tensor]
@@ -259,10 +259,23 @@ def test_a_coarser_fit_is_nearly_as_good() -> None:
         fit(torch.tanh, 2, (-1.0, 1.0), accuracy=0)
 
 
+@pytest.mark.parametrize("bounds", [(0.0, 2.0), (-3.0, -1.0), (-1.5, 0.5)])
 @pytest.mark.parametrize("place", [-5.0, 0.5, 5.0])
-def test_knots_stay_inside_and_apart(place: float) -> None:
-    knots = _apart(torch.full((4,), place, dtype=torch.float64), (0.0, 2.0))
-    assert knots[0] > 0
-    assert knots[-1] < 2
+def test_knots_stay_inside_and_apart(place: float, bounds: tuple[float, float]) -> None:
+    knots = _apart(torch.full((4,), place, dtype=torch.float64), bounds)
+    assert knots[0] > bounds[0]
+    assert knots[-1] < bounds[1]
     # A thousandth of an even share, but for rounding.
     assert (knots.diff() >= 0.999e-3 * 2 / 4).all()
+
+
+def test_knots_start_evenly_and_where_the_function_bends() -> None:
+    x = torch.linspace(-3.0, 1.0, 401, dtype=torch.float64)
+    *by_curvature, even = starts(x, torch.tanh(10 * (x - 0.5)), 4)
+    assert torch.allclose(even, torch.tensor([-2.5, -1.5, -0.5, 0.5], dtype=torch.float64))
+    assert len(by_curvature) == 4
+    for knots in by_curvature:
+        # It bends around 0.5; of the rest of the interval one knot is enough.
+        assert (abs(knots - 0.5) < 0.4).sum() >= 3
+        assert (knots.diff() >= 0).all()
+    assert not torch.equal(by_curvature[1], by_curvature[2])
