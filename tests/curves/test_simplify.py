@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchapl import APL, curves, init
 from torchapl.curves import AffineAPL, observe_ranges, simplify
+from torchapl.curves.reduce import reduce_hinges
 
 deterministic = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 
@@ -232,3 +233,51 @@ def test_a_leaky_layer_of_any_size_becomes_a_leaky_relu(unit_shape: int | tuple[
     found = simplify(APL(unit_shape, 4, init="leaky"), 1e-6).model
     assert isinstance(found, nn.LeakyReLU)
     assert found.negative_slope == 0.25
+
+
+def reduced(
+    slope: list[float], offset: list[float], tolerance: float, *, low: float, high: float
+) -> tuple[list[float], list[float], float]:
+    a, b, spent = reduce_hinges(
+        *(torch.tensor(values, dtype=torch.float64)[:, None] for values in (slope, offset)),
+        *(torch.tensor([value], dtype=torch.float64) for value in (low, high)),
+        tolerance,
+    )
+    left = a[:, 0] != 0
+    return a[left, 0].tolist(), b[left, 0].tolist(), float(spent)
+
+
+def test_what_steps_cost_adds_up() -> None:
+    # Two pairs join at a cost of 2/15 each; what they leave would cost more than is left.
+    slopes, hinges, spent = reduced(
+        [0.4, 0.2, 0.1, 0.05], [1.0, 2.0, 4.0, 8.0], 0.3, low=-torch.inf, high=torch.inf
+    )
+    assert slopes == pytest.approx([0.6, 0.15])
+    assert hinges == pytest.approx([4 / 3, 16 / 3])
+    assert spent == pytest.approx(4 / 15)
+
+
+def test_a_hinge_one_above_the_inputs_is_worth_its_slope() -> None:
+    assert reduced([0.5], [1.0], 0.4, low=0.0, high=2.0) == ([0.5], [1.0], 0.0)
+    assert reduced([0.5], [1.0], 0.5, low=0.0, high=2.0) == ([], [], 0.5)
+
+
+def test_hinges_at_the_last_input_join_where_their_line_is_zero() -> None:
+    # -(1 - x) / 2 + (3 - x) = (5 - x) / 2 for all x <= 1.
+    assert reduced([-0.5, 1.0], [1.0, 3.0], 0.0, low=-2.0, high=1.0) == ([0.5], [5.0], 0.0)
+
+
+def test_opposite_slopes_join_between_their_hinges() -> None:
+    slopes, hinges, _ = reduced([1.0, -0.5], [1.0, 3.0], 1.0, low=-torch.inf, high=torch.inf)
+    assert (slopes, hinges) == ([0.5], [1.0])
+
+
+def test_the_tolerance_is_that_of_the_scaled_curve() -> None:
+    unit = AffineAPL(num_hinges=1, scale=4.0, dtype=torch.float64)
+    with torch.no_grad():
+        unit.unit.slope.fill_(0.2)
+        unit.unit.offset.fill_(1.0)
+    (kept,) = simplify(unit, tolerance=0.4).layers
+    assert kept.error == 0
+    (moved,) = simplify(unit, tolerance=0.9).layers
+    assert moved.error == pytest.approx(0.8)

@@ -80,7 +80,10 @@ TESTS = {
     "curves/tube.py": ["curves/test_fit.py"],
     "curves/fit.py": ["curves/test_fit.py"],
     "curves/reduce.py": ["curves/test_simplify.py"],
-    "curves/simplify.py": ["curves/test_simplify.py"],
+    "curves/simplify.py": [
+        "curves/test_simplify.py",
+        "test_docs.py::test_docstrings[torchapl.curves.simplify]",
+    ],
     "curves/counting.py": [
         "curves/test_counting.py",
         "test_docs.py::test_docstrings[torchapl.curves.counting]",
