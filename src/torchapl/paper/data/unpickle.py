@@ -80,7 +80,9 @@ def read_pickled(content: bytes, label_key: str) -> tuple[npt.NDArray[np.uint8],
 def _check_memo(content: bytes) -> None:
     # The unpickler makes room for all numbers up to the largest: six bytes can ask for 30 GB.
     for opcode, number, _ in pickletools.genops(content):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number) > len(content):
+        if opcode.name not in ("PUT", "BINPUT", "LONG_BINPUT"):
+            continue
+        if int(number or 0) > len(content):
             raise DataError(
                 f"refused: the pickle of {len(content)} bytes numbers an object {number}"
             )
