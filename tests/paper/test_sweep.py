@@ -155,6 +155,16 @@ def test_without_selection_seeds_nothing_is_chosen() -> None:
     assert Sweep("lab", 1, selection_seeds=0).stages(cell_of("cifar10-cnn-leaky")) == []
 
 
+def test_settings_of_all_runs_are_theirs_and_no_others() -> None:
+    cell = cell_of("cifar10-aug-fast-silu", "modern")
+    changed = Sweep("lab", 1, overrides=("precision=float32", "epochs=10"))
+    assert Sweep("lab", 1).next_jobs(cell, {})[0].settings().precision == "bfloat16"
+    (job,) = changed.next_jobs(cell, {})
+    # Ten epochs are what the recipe has.
+    assert job.overrides == ("precision=float32",)
+    assert job.settings().precision == "float32"
+
+
 def test_the_default_keeps_its_plain_name(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(DEFAULT,))
     run_all(tmp_path, pool, "cifar10-cnn-relu")

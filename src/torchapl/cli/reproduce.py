@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchapl.cli.progress import duration, on_stderr
-from torchapl.cli.train import SCALES_HELP, add_load_argument
+from torchapl.cli.train import SCALES_HELP, add_load_argument, add_set_argument
 
 if TYPE_CHECKING:
     from torchapl.paper.experiments import Table
@@ -25,6 +25,7 @@ EXAMPLES = """examples:
   torchapl reproduce all --scale lab --runs results/lab.jsonl   tables from stored results
   torchapl reproduce table1 --scale lab --runs results/lab.jsonl --baseline silu
   torchapl reproduce table1 --scale lab --seeds 8 --store results/lab.jsonl   only what it lacks
+  torchapl reproduce modern --scale lab --data DIR --set precision=float32   where that is quicker
   torchapl reproduce table2 --ray auto             on a Ray cluster, runs on shared storage
 
 A finished run is never repeated, an interrupted one goes on where it was, a failed one is shown.
@@ -66,6 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_pool_arguments(parser)
     add_load_argument(parser)
+    add_set_argument(parser, "change a setting of all runs; see `torchapl show EXPERIMENT`")
     parser.add_argument(
         "--runs",
         type=Path,
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) is not None and getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
     tables = selected_tables(args.tables, args.only)
-    sweep = Sweep(args.scale, args.seeds, args.selection_seeds)
+    sweep = Sweep(args.scale, args.seeds, args.selection_seeds, overrides=tuple(args.overrides))
     stored = {} if args.store is None else read_store(args.store)
     if args.dry_run:
         _print_plan(args, tables, sweep, stored | read_results(args.runs))

@@ -67,13 +67,13 @@ def add_experiment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT", help="see `torchapl list`")
     add_load_argument(parser)
     parser.add_argument("--scale", default="paper", help=SCALES_HELP)
+    add_set_argument(parser, "change a setting; see `torchapl show EXPERIMENT` for the keys")
+
+
+def add_set_argument(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add what changes settings."""
     parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting; see `torchapl show EXPERIMENT` for the keys",
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=help
     )
 
 

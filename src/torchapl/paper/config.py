@@ -17,6 +17,7 @@ from torchapl.paper.values import read_value
 from torchapl.runs.records import Json
 
 Preprocessing = Literal["mean-image", "standard", "gcn", "gcn-zca", "physics"]
+Precision = Literal["float32", "bfloat16"]
 Schedule = Literal["list", "exponential", "linear", "inverse", "one-cycle", "cosine", "constant"]
 # Part of the training rows that is held out while something is chosen by them.
 VALIDATION_SHARE = 0.1
@@ -146,7 +147,7 @@ class Experiment:
     dropout: float = 1.0
     # Part of a training row's probability that is spread evenly over all classes.
     label_smoothing: float = 0.0
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     # Epochs between two evaluations on the test set; the last epoch always has one.
     test_every: int = 1
     scale: str = "paper"

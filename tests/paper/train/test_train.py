@@ -32,6 +32,8 @@ IMAGES = Experiment(
     start="he",
     scale="smoke",
 )
+# Which is said, and here known.
+_BFLOAT16_MAY_BE_SLOW = pytest.mark.filterwarnings("ignore:precision=bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,7 @@ def test_images_are_cropped_with_the_padding_of_their_experiment() -> None:
 
 
 @pytest.mark.slow
+@_BFLOAT16_MAY_BE_SLOW
 def test_bfloat16_learns_and_keeps_curves_in_float32(tmp_path: Path) -> None:
     optim = Optim(kind="adamw", lr=5e-3, schedule="cosine")
     small = replace(TOY, precision="bfloat16", optim=optim, start="he", dropout=0.0)
@@ -274,6 +277,13 @@ def test_dropout_is_a_factor() -> None:
     assert rates == [[0.25, 0.5], [0.125, 0.25], [0.0, 0.0]]
 
 
+def test_bfloat16_where_it_is_slow_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    with pytest.warns(UserWarning, match="--set precision=float32 is quicker"):
+        train(replace(TOY, precision="bfloat16", epochs=1), 0, tmp_path, device="cpu")
+
+
+@_BFLOAT16_MAY_BE_SLOW
 def test_bfloat16_convolutions(tmp_path: Path) -> None:
     small = replace(IMAGES, precision="bfloat16", epochs=1, data=replace(IMAGES.data, limit=40))
     assert train(small, 0, tmp_path, device="cpu").status == "finished"

@@ -37,7 +37,7 @@ def sweep_of(runs: Sequence[Run], scale: str) -> Sweep:
 
     Example:
         >>> sweep_of([Run("cifar10-cnn-relu", "lab", 3, (), None, None)], "lab")
-        Sweep(scale='lab', seeds=None, selection_seeds=0, rates=None)
+        Sweep(scale='lab', seeds=None, selection_seeds=0, rates=None, overrides=())
     """
     chosen = {run.seed for run in runs if run.scale == scale and run.selects}
     # Candidates are compared over seeds 0 to n - 1; one of another seed is somebody's own run.

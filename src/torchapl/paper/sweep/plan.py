@@ -45,6 +45,7 @@ class Sweep:
         selection_seeds: Runs of every candidate while something is chosen; with 0 nothing is, and
             the experiments' own settings count.
         rates: Factors of the learning rate to choose from; None for those of the scale.
+        overrides: Settings that are changed in all runs.
 
     Example:
         >>> from torchapl.paper.experiments import TABLES
@@ -57,6 +58,7 @@ class Sweep:
     seeds: int | None = None
     selection_seeds: int = 1
     rates: tuple[float, ...] | None = None
+    overrides: tuple[str, ...] = ()
 
     def stages(self, cell: Cell) -> list[Stage]:
         """Return what the validation rows decide, one after the other.
@@ -101,7 +103,8 @@ class Sweep:
     ) -> Job:
         # What changes nothing is left out, so that the run is found under its plain name.
         settings = scaled(get(experiment), self.scale)
-        effective = [text for text in cell.settings if override(settings, text) != settings]
+        common = (*cell.settings, *self.overrides)
+        effective = [text for text in common if override(settings, text) != settings]
         settings = override_all(settings, effective)
         effective += [text for text in overrides if override(settings, text) != settings]
         return Job(experiment, self.scale, seed, tuple(sorted(effective)), selects)
