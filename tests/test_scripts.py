@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 from torchapl.ops.extension import has_kernels
 
@@ -17,6 +20,15 @@ ROOT = Path(__file__).parents[1]
 def run(*command: str) -> str:
     program = [sys.executable, *command]
     return subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_picture_of_gains(tmp_path: Path) -> None:
@@ -56,3 +68,27 @@ def test_times_of_fused_curves(more: tuple[str, ...]) -> None:
     shape = ("--only", "6", "--hinges", "2", "--threads", "1", "--rounds", "1", "--best")
     output = run("benchmarks/fused.py", *shape, *more)
     assert output.splitlines()[-1].count("|") == 9
+
+
+def test_more_learned_activations_are_compared(tmp_path: Path) -> None:
+    names = "mish,xielu,pwlu"
+    command = ("-m", "torchapl.cli", "compare", "atlas-dnn-relu", "--scale", "smoke", "--markdown")
+    more = ("--load", "benchmarks/learned_rivals.py", "--activations", names, "--seeds", "1")
+    output = run(*command, *more, "--rates", "1", "--set", "epochs=4", "--runs", str(tmp_path))
+    for title in ("Mish", "xIELU", "In the manner of PWLU"):
+        assert re.search(rf"{title} +\| .*0\.\d+", output), output
+
+
+def test_heights_take_over_where_relu_was() -> None:
+    rivals = load(ROOT / "benchmarks" / "learned_rivals.py")
+    unit = rivals.HeightsUnit(4, intervals=6, collect=2)
+    inputs = 2 * torch.randn(64, 4, 5, generator=torch.manual_seed(0)) + 1
+    assert torch.equal(unit(inputs), inputs.relu())
+    unit(inputs)
+    knots = (unit.low[:, None] + torch.arange(7) * unit.width[:, None]).T
+    torch.testing.assert_close(unit(knots), knots.relu())
+    # Three deviations on both sides of the mean.
+    torch.testing.assert_close(knots[3], inputs.mean((0, 2)))
+    torch.testing.assert_close(knots[6] - knots[3], 3 * inputs.std((0, 2), correction=0))
+    # Beyond the last knot it goes on as between the last two: as x.
+    torch.testing.assert_close(unit(knots[6:] + 1), knots[6:] + 1)
