@@ -270,12 +270,23 @@ def inner_unit(unit: Unit) -> APL:
     raise TypeError(f"unit must be an APL or AffineAPL module, got {type(unit).__name__}")
 
 
+def default_start(*, in_transformer: bool = False, normalised: bool = False) -> str:
+    """Return the name of the start that learned best in networks of a kind, see docs/recipe.md.
+
+    Args:
+        in_transformer: Whether the residual path passes signals on, so that a leak is of no use.
+        normalised: Whether a normalisation feeds the unit, which makes a leak needless too.
+    """
+    if in_transformer:
+        return "gelu"
+    return "silu" if normalised else "leaky_silu"
+
+
 def _start(init: Start | str | None, unit_dim: int) -> Start:
     if callable(init):
         return init
     if init is None:
-        # A leak serves convolutions; in a transformer the residual path is one already.
-        init = "gelu" if unit_dim == -1 else "leaky_silu"
+        init = default_start(in_transformer=unit_dim == -1)
     # By name, because the starts need the modules and not the other way round.
     starts: dict[str, Start] = import_module("torchapl.init").STARTS
     if isinstance(init, str) and init in starts:

@@ -49,6 +49,41 @@ def test_every_call_site_gets_its_units(model: zoo.Model) -> None:
             assert result.get_submodule(alias) is unit
 
 
+@pytest.mark.parametrize(
+    ("layers", "input_shape", "start"),
+    [
+        ((nn.Conv2d(3, 4, 3), nn.ReLU()), (2, 3, 8, 8), "leaky_silu"),
+        ((nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), (2, 3, 8, 8), "silu"),
+        ((nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Tanh()), (2, 3, 8, 8), "silu"),
+        ((nn.Linear(3, 4), nn.ReLU()), (5, 3), "leaky_silu"),
+        ((nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU()), (5, 3), "silu"),
+        ((nn.LayerNorm(3), nn.Linear(3, 4), nn.GELU()), (2, 5, 3), "gelu"),
+    ],
+)
+def test_a_new_model_starts_with_the_curves_that_learn_best(
+    layers: tuple[nn.Module, ...], input_shape: tuple[int, ...], start: str
+) -> None:
+    model = swap_activations(nn.Sequential(*layers), torch.randn(input_shape), init="default")
+    unit, expected = model[-1], APL(4, init=start)
+    assert isinstance(unit, APL)
+    assert torch.equal(unit.slope, expected.slope)
+    assert torch.equal(unit.offset, expected.offset)
+    (swap,) = describe(model).swaps
+    assert swap.error > 0.01
+
+
+def test_a_new_model_starts_with_a_curve_of_ones_choice() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    model = swap_activations(build(), torch.randn(5, 3), init="mish", num_hinges=7)
+    assert torch.equal(model[1].slope, APL(4, 7, init="mish").slope)
+    again = rebuild_swapped(build(), describe(model).to_json())
+    again.load_state_dict(model.state_dict())
+    with pytest.raises(ValueError, match="init must be one of 'default', 'leaky_silu'"):
+        swap_activations(build(), torch.randn(5, 3), init="misch")
+
+
 @every_model
 def test_outputs_stay(model: zoo.Model) -> None:
     original, result, example = swapped(model)

@@ -218,6 +218,7 @@ class Forms:
 
     def __init__(self, num_hinges: int | None, tolerance: float) -> None:
         self._num_hinges = num_hinges
+        self.num_hinges = num_hinges or FEWEST_HINGES
         self._tolerance = tolerance
         self._intervals: dict[Hashable, list[Interval]] = {}
         self._fits: dict[Hashable, AffineForm] = {}
@@ -270,7 +271,7 @@ class Forms:
     def _leaky(self, negative_slope: Tensor) -> AffineForm:
         """Return the curve with the given slopes left of 0, one or one for each channel."""
         form = AffineForm(-negative_slope[None], torch.zeros(1, dtype=torch.float64))
-        return with_spare_hinges(form, self._num_hinges or FEWEST_HINGES)
+        return with_spare_hinges(form, self.num_hinges)
 
     def _exact(self, knots: list[float], slopes: list[float], intercept: float) -> AffineForm:
         form = affine_form(
@@ -278,7 +279,7 @@ class Forms:
             torch.tensor(slopes, dtype=torch.float64),
             intercept,
         )
-        return with_spare_hinges(form, self._num_hinges or FEWEST_HINGES)
+        return with_spare_hinges(form, self.num_hinges)
 
 
 def _key(function: nn.Module) -> Hashable:

@@ -12,14 +12,21 @@ from torch import nn
 
 from torchapl.form import build
 from torchapl.functional import FLOATING
-from torchapl.modules import APL, Sharing, Unit
+from torchapl.modules import APL, Sharing, Start, Unit, default_start
 from torchapl.surgery.functions import Forms, kind_of, largest_error
 from torchapl.surgery.record import Call, Invocation
 from torchapl.surgery.report import Constant, Left, Rewrite, Swap
 from torchapl.surgery.trace import NotTraceableError, Traced, activation_of, constants_of, trace
+from torchapl.theorem import AffineForm
 
 Match = Callable[[str, nn.Module], bool]
 UnitDim = int | Callable[[str, tuple[int, ...]], int | None]
+_NORMALISATIONS = (
+    nn.modules.batchnorm._NormBase,  # batch and instance norm
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+)
 
 
 @dataclass
@@ -260,6 +267,7 @@ def make_units(
     forms: Forms,
     per: Sharing,
     unit_dim: UnitDim | None,
+    init: Start | str | None,
     model: nn.Module,
 ) -> tuple[Swap, Unit]:
     """Return the units of a site and their entry in the report."""
@@ -274,16 +282,28 @@ def make_units(
     ((unit_shape, axis),) = shapes
     dtype = _parameter_dtype(call, model)
     interval = site.interval
-    form = forms.of(site.function, interval, dtype)
-    if form.slope.dim() > 1 and form.slope.shape[1:] != unit_shape[:1]:
-        raise ValueError(
-            f"{site.names[0]} has slopes for {form.slope.shape[1]} channels, which units of shape "
-            f"{unit_shape} cannot keep: use per='channel' or per='unit'"
+    unit: Unit
+    if init is None:
+        form = forms.of(site.function, interval, dtype)
+        if form.slope.dim() > 1 and form.slope.shape[1:] != unit_shape[:1]:
+            raise ValueError(
+                f"{site.names[0]} has slopes for {form.slope.shape[1]} channels, which units of "
+                f"shape {unit_shape} cannot keep: use per='channel' or per='unit'"
+            )
+        unit = build(form, unit_shape, axis, device=call.device, dtype=dtype)
+    else:
+        unit = APL(
+            unit_shape,
+            forms.num_hinges,
+            unit_dim=axis,
+            init=_default_start(call, axis) if init == "default" else init,
+            device=call.device,
+            dtype=dtype,
         )
+        form = _first_curve(unit)
     error = largest_error(
         form, site.function, interval, parameter_dtype=dtype, input_dtype=call.dtype
     )
-    unit = build(form, unit_shape, axis, device=call.device, dtype=dtype)
     swap = Swap(
         name=site.names[0],
         kind=site.kind,
@@ -298,6 +318,19 @@ def make_units(
         aliases=tuple(site.names[1:]),
     )
     return swap, unit
+
+
+def _default_start(call: Call, axis: int) -> str:
+    return default_start(
+        # The last of two axes may be any dense layer's.
+        in_transformer=axis == -1 and len(call.shape) > 2,
+        normalised=isinstance(call.channels.feeder, _NORMALISATIONS),
+    )
+
+
+def _first_curve(unit: APL) -> AffineForm:
+    slope, offset = (p.detach().cpu().double().flatten(1) for p in (unit.slope, unit.offset))
+    return AffineForm(slope[:, 0], offset[:, 0])
 
 
 def _unit_axes(

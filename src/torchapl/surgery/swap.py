@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from torchapl.curves import simplify
-from torchapl.modules import APL, AffineAPL, Sharing, Unit
+from torchapl.init import STARTS
+from torchapl.modules import APL, AffineAPL, Sharing, Start, Unit
 from torchapl.surgery.apply import (
     Placement,
     RewrittenModule,
@@ -46,6 +47,7 @@ def swap_activations(
     per: Sharing = "channel",
     match: Match = is_activation,
     unit_dim: UnitDim | None = None,
+    init: Start | str | None = None,
 ) -> nn.Module:
     """Give a finished model APL units that start as the activation functions they replace.
 
@@ -82,6 +84,10 @@ def swap_activations(
         unit_dim: The axis of the channels, or a function of a call's name and input shape that
             returns it (or None). By default it is followed from the layer that feeds the units;
             where that is ambiguous an error asks for it.
+        init: For a model that is to be trained from scratch: units start with this curve, not as
+            the function that they replace. ``"default"`` is what learned best: near SiLU after a
+            normalisation, near GELU on the last of three axes or more, elsewhere near a SiLU with a
+            leak; or see :class:`APL`.
 
     Returns:
         The model, or a new graph module where the model's own forward had to be rewritten.
@@ -92,7 +98,7 @@ def swap_activations(
         >>> model[1]
         APL((8,), num_hinges=3, unit_dim=1)
     """
-    _check(model, tolerance, num_hinges, per)
+    _check(model, tolerance, num_hinges, per, init)
     recording = record(model, example_inputs)
     check_outputs(recording.output)
     plan = Planner(model, recording.invocations, match).plan()
@@ -100,7 +106,7 @@ def swap_activations(
     for site in plan.sites:
         forms.note(site.function, site.interval)
     for site in plan.sites:
-        swap, unit = make_units(site, forms, per, unit_dim, model)
+        swap, unit = make_units(site, forms, per, unit_dim, init, model)
         swaps.append(swap)
         units[swap.name] = unit
     placement = Placement(model)
@@ -114,7 +120,8 @@ def swap_activations(
         tuple(swaps), tuple(plan.rewrites), tuple(plan.left), change.largest, change.size
     )
     _keep(vars(model).get(_REPORT, SwapReport()).then(report), swapped)
-    for message in _doubts(plan, change):
+    # Another curve is what init asked for.
+    for message in _doubts(plan, change) if init is None else _nothing_found(plan):
         warnings.warn(message, stacklevel=2)
     return swapped
 
@@ -225,11 +232,15 @@ def _has_config(model: nn.Module) -> TypeGuard[Any]:
     return hasattr(getattr(model, "config", None), "save_pretrained")
 
 
-def _doubts(plan: Plan, change: Difference) -> Iterator[str]:
-    """Yield what the user of a swapped model should know."""
+def _nothing_found(plan: Plan) -> Iterator[str]:
     if not plan.sites:
         left = f"; describe(model) says why {len(plan.left)} were left" if plan.left else ""
         yield f"swap_activations found no activation to swap, the model is as it was{left}"
+
+
+def _doubts(plan: Plan, change: Difference) -> Iterator[str]:
+    """Yield what the user of a swapped model should know."""
+    yield from _nothing_found(plan)
     narrow = [
         f"{site.names[0]} ({site.kind}) from {site.interval[0]:.3g} to {site.interval[1]:.3g}"
         for site in plan.sites
@@ -249,13 +260,21 @@ def _doubts(plan: Plan, change: Difference) -> Iterator[str]:
         )
 
 
-def _check(model: nn.Module, tolerance: float, num_hinges: int | None, per: str) -> None:
+def _check(
+    model: nn.Module,
+    tolerance: float,
+    num_hinges: int | None,
+    per: str,
+    init: Start | str | None,
+) -> None:
     if per not in ("unit", "channel", "layer"):
         raise ValueError(f"per must be 'unit', 'channel' or 'layer', got {per!r}")
     if not tolerance > 0:
         raise ValueError(f"tolerance must be above 0, got {tolerance}")
     if num_hinges is not None and num_hinges < 1:
         raise ValueError(f"num_hinges must be at least 1, got {num_hinges}")
+    if isinstance(init, str) and init not in (names := ("default", *STARTS)):
+        raise ValueError(f"init must be one of {', '.join(map(repr, names))}, got {init!r}")
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
