@@ -355,7 +355,7 @@ def test_the_modern_table_has_one_rate_for_all_rows_and_a_wider_control() -> Non
         settings = sweep.next_jobs(cell, {})[0].settings()
         assert settings.data.augment
         assert settings.width == (0.53125 if name.endswith("relu-wide") else 0.5)
-        learned = name.endswith(("apl-default", "apl-near-silu"))
+        learned = name.endswith(("apl-default", "apl-leak"))
         assert ("segments" in str(settings.activation)) == learned
 
 
@@ -367,7 +367,7 @@ def test_the_modern_table_is_run_and_reported(
     command = ["reproduce", "modern", "--scale", "smoke", "--seeds", "1", "--runs", str(tmp_path)]
     assert main([*command, *only, "--markdown"]) == 0
     printed = capsys.readouterr().out
-    for title in ("ReLU", "SiLU", "APL per channel, the library's default"):
+    for title in ("ReLU", "SiLU", "APL per channel, the library's default after batch norm"):
         assert f"| Fast ResNet + {title} | CIFAR-10 augmented | 1 |" in printed
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
     assert "Fast ResNet + SiLU" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -12,21 +12,26 @@ NET = "fast-resnet"
 # 12 % more weights; what curves of eight hinges add is 2 %.
 _WIDER = 1.0625
 _WIDE = ActivationRow("relu-wide", "ReLU, wider", Activation.parse("relu"))
-# The default's leak is for networks without normalisation, which this one has.
-_NEAR_SILU = ActivationRow(
-    "apl-near-silu",
-    "APL per channel, started near SiLU",
+# What ``swap_activations(model, batch, init="default")`` chooses after batch norm, and its control.
+_DEFAULT = ActivationRow(
+    DEFAULT.name,
+    f"{DEFAULT.title} after batch norm",
     Activation.parse("apl:8:channel:silu:segments"),
 )
+_DEFAULT_FROZEN = ActivationRow(
+    DEFAULT_FROZEN.name, DEFAULT_FROZEN.title, Activation.parse("apl:8:channel:silu:frozen")
+)
+# What it chooses elsewhere.
+_LEAK = ActivationRow("apl-leak", "APL per channel, started with a leak", DEFAULT.activation)
 
 ROWS = (
     ActivationRow("relu", "ReLU", Activation.parse("relu")),
     _WIDE,
     ActivationRow("leaky", "Leaky ReLU 0.1", Activation.parse("leaky:0.1")),
     *OTHERS,
-    DEFAULT,
-    _NEAR_SILU,
-    DEFAULT_FROZEN,
+    _DEFAULT,
+    _LEAK,
+    _DEFAULT_FROZEN,
 )
 
 
