@@ -72,6 +72,14 @@ def test_a_new_model_starts_with_the_curves_that_learn_best(
     assert swap.error > 0.01
 
 
+@every_model
+def test_any_new_model_starts_with_curves_that_learn(model: zoo.Model) -> None:
+    original, result, example = swapped(model, init="default", per="channel")
+    assert {swap.name: swap.unit_shape for swap in describe(result).swaps} == model.units
+    assert outputs(result, example).isfinite().all()
+    assert torch.equal(outputs(restore_activations(result), example), outputs(original, example))
+
+
 def test_a_new_model_starts_with_a_curve_of_ones_choice() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))

@@ -300,7 +300,7 @@ def make_units(
             device=call.device,
             dtype=dtype,
         )
-        form = _first_curve(unit)
+        form = _first_curve(unit, site.function)
     error = largest_error(
         form, site.function, interval, parameter_dtype=dtype, input_dtype=call.dtype
     )
@@ -328,9 +328,12 @@ def _default_start(call: Call, axis: int) -> str:
     )
 
 
-def _first_curve(unit: APL) -> AffineForm:
-    slope, offset = (p.detach().cpu().double().flatten(1) for p in (unit.slope, unit.offset))
-    return AffineForm(slope[:, 0], offset[:, 0])
+def _first_curve(unit: APL, function: nn.Module) -> AffineForm:
+    """Return the curve of the first unit, as often as the function has slopes."""
+    slope, offset = (p.detach().cpu().double().flatten(1)[:, 0] for p in (unit.slope, unit.offset))
+    if isinstance(function, nn.PReLU) and function.weight.numel() > 1:
+        slope = slope[:, None].expand(-1, function.weight.numel())
+    return AffineForm(slope, offset)
 
 
 def _unit_axes(
