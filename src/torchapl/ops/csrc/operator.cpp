@@ -22,6 +22,9 @@ std::vector<const Capability*> runnable() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     found.push_back(&avx512);
+#ifdef TORCHAPL_X86_BF16
+    if (__builtin_cpu_supports("avx512bf16")) found.push_back(&avx512_bf16);
+#endif
   }
 #endif
   return found;

@@ -15,6 +15,11 @@ INLINE Vector relu(Vector v) {
   return zero > v ? zero : v;
 }
 
+template <typename Vector>
+INLINE Vector relu_of_number(Vector v) {
+  return relu(v);
+}
+
 template <typename T>
 INLINE V<T> load_lanes(const T* p, int64_t n) {
   V<T> v = {};
