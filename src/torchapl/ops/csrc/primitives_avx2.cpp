@@ -46,6 +46,13 @@ INLINE void store_lanes(double* p, V<double> v, int64_t n) {
   _mm256_maskstore_pd(p, first64(n), v);
 }
 
+// With the sign in front nothing is out of range when halves are packed.
+INLINE Halves high_halves(Words words) {
+  const __m256i halves = _mm256_srai_epi32(reinterpret_cast<__m256i>(words), 16);
+  return reinterpret_cast<Halves>(
+      _mm_packs_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
+}
+
 template <>
 INLINE V<float> widen<Float16>(Halves halves) {
   return _mm256_cvtph_ps(reinterpret_cast<__m128i>(halves));

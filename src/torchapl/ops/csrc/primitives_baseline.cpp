@@ -32,6 +32,8 @@ INLINE void store_lanes(T* p, V<T> v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
 
+INLINE Halves high_halves(Words words) { return __builtin_convertvector(words >> 16, Halves); }
+
 template <>
 INLINE V<float> widen<Float16>(Halves halves) {
   V<float> v = {};
