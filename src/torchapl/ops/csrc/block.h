@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -209,6 +210,23 @@ class Block {
         total[u] = sum_of(total + u * problem_.inner, problem_.inner);
       }
     }
+  }
+
+  // Copies the flushed sums to rows at `pitch`, two for every hinge, if every column is a unit;
+  // tells whether that is so. What is collected otherwise goes through memory twice.
+  bool copy_totals(double* rows, int64_t pitch) const {
+    if (units_ != width_) return false;
+    int64_t c = 0;
+    const double* from = totals_;
+    for (; c + LANES <= width_; c += LANES, from += group_) {
+      for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
+        std::memcpy(rows + k * pitch + c, from + k * LANES, LANES * sizeof(double));
+      }
+    }
+    for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
+      std::copy_n(from + k * LANES, width_ - c, rows + k * pitch + c);
+    }
+    return true;
   }
 
   bool refers() const { return refers_ && finite_; }

@@ -151,13 +151,15 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     if (!sums || in_place) return;
     if (plan.chunks == 1 && block.write_gradients()) return;
     block.flush();
-    block.collect();
     if (plan.chunks == 1) {
+      block.collect();
       write_gradients(p, kernels, block.refers(), block.first(), block.units(), block.totals(),
                       block.pitch());
       return;
     }
     double* part = partial.get() + task / plan.blocks * size + block.first();
+    if (block.copy_totals(part, p.units)) return;
+    block.collect();
     for (int64_t k = 0; k < 2 * p.hinges; ++k) {
       std::copy_n(block.totals() + k * block.pitch(), block.units(), part + k * p.units);
     }

@@ -120,8 +120,9 @@ struct ColumnPlan {
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
     // Copying hinges and collecting sums must be little work beside the rows.
     const int64_t least = std::clamp<int64_t>(24 * hinges, 32, 2 * FLUSH_ROWS);
-    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, least))),
-                     ROWS_AT_ONCE);
+    chunk = round_up(
+        divide_up(rows, std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / least, 1))),
+        ROWS_AT_ONCE);
     chunks = divide_up(rows, chunk);
     in_place = inner == 1 && repeat == 1 && rows <= FEW_ROWS;
   }
