@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,7 @@ from torchapl.ops import apl_operator, backward_operator
 
 _C = pytest.importorskip("torchapl.ops._C", reason="the package was built without its kernels")
 
+ALL = (True,) * 3
 MASKS = [mask for mask in itertools.product((True, False), repeat=3) if any(mask)]
 
 
@@ -239,6 +241,58 @@ def test_kinks_nan_and_infinities_are_the_reference_s(
 
 
 @pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("shape", [(70, 3), (2, 3, 300)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_finite_hinges_let_nan_and_infinities_pass(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    offset = torch.tensor([[0.5, 0.0, 2.0], [-0.5, -0.0, 1.0]])
+    slope = torch.tensor([[0.25, 0.5, 1.0], [-1.0, 0.5, -0.5]])
+    # A NaN of an operation has its sign set.
+    for value, at in itertools.product((*SPECIAL, math.copysign(math.nan, -1)), (0, 15, 69)):
+        x = torch.ones(shape)
+        (x[at] if shape[0] == 70 else x[..., at]).fill_(value)
+        same_as_reference(x.to(dtype), slope.to(dtype), offset.to(dtype))
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("broken", [float("inf"), -float("inf"), float("nan")])
+def test_a_hinge_that_is_not_finite_breaks_its_unit_alone(broken: float) -> None:
+    # Several blocks of columns, one of which has such a hinge.
+    x, a, b, unit_dim = normal((40, 1000), (1000,), 1)
+    grad = torch.randn_like(x)
+    whole = [apl_operator(x, a, b, unit_dim), *backward_operator(grad, x, a, b, unit_dim, ALL)]
+    b[1, 700] = broken
+    parts = [apl_operator(x, a, b, unit_dim), *backward_operator(grad, x, a, b, unit_dim, ALL)]
+    others = [u for u in range(1000) if u != 700]
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one[:, others], other[:, others], rtol=1e-4, atol=1e-4)
+    column = (x[:, 700:701], a[:, 700:701], b[:, 700:701])
+    same(parts[0][:, 700:701], reference.apl(*column, 1))
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("units", [(64, 1024), (1024,)], ids=str)
+def test_every_bit_of_a_bfloat16_is_as_torch_rounds_it(units: tuple[int, ...]) -> None:
+    # At x = 0 a hinge at 1 has the value of its slope: numbers of every kind, denormal ones and
+    # NaN among them, and all near the middle between two neighbours.
+    patterns = torch.randint(-(2**31), 2**31, (2**16,), dtype=torch.int64).to(torch.int32)
+    middle = (torch.arange(2**16, dtype=torch.int64) * 2**16 + 0x8000 - 2**31).to(torch.int32)
+    small = torch.randint(-(2**31), 2**31, (2**16,), dtype=torch.int64).to(torch.int32)
+    small = small & torch.tensor(-0x7F800001, dtype=torch.int32)
+    for bits in (patterns, middle, middle - 1, middle + 1, small):
+        slope = bits.view(torch.float32)
+        for part in slope.reshape(-1, *units):
+            x = torch.zeros(9, *units, dtype=torch.bfloat16)
+            y = apl_operator(x, part[None], torch.ones(1, *units), 1)
+            expected = part.to(torch.bfloat16).view(torch.int16)
+            # Any NaN becomes one and the same; torch has several.
+            expected = expected.where(~part.isnan(), 0x7FC0)
+            # 0 has two signs, and which comes out of a sum is not the rounding's affair.
+            assert torch.all((y.view(torch.int16) == expected) | ((y == 0) & (expected << 1 == 0)))
+
+
+@pytest.mark.usefixtures("capability")
 @pytest.mark.parametrize("shape", [(70, 3), (2, 3, 70)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_infinite_slopes_are_the_reference_s(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -283,6 +337,7 @@ def test_exact_where_the_function_is(units: tuple[int, ...]) -> None:
         ((64, 24, 16, 16), (24,), 1),
         ((64, 24, 16, 16), (24, 16, 16), 1),
         ((2048, 300), (300,), 1),
+        ((100, 274), (274,), 1),
         ((600_001,), (), 0),
         ((200_000, 3), (3,), 1),
         ((4, 2, 300, 300), (2,), 1),

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from torchapl import APL, apl, parameter_groups
+from torchapl.ops import extension
+from torchapl.ops.schema import segment_gradients_operator, segment_step_operator
 from torchapl.segments import UNIT, segment_settings
 
 Maker = Callable[[Any], torch.optim.Optimizer]
@@ -122,7 +124,8 @@ def test_without_marked_groups_nothing_changes() -> None:
     unit = start()
     loss(unit(X)).backward()
     assert unit.slope.grad is not None
-    expected = unit.slope.detach() - 0.1 * unit.slope.grad
+    # Rounded once, as in the optimiser.
+    expected = unit.slope.detach().add(unit.slope.grad, alpha=-0.1)
     torch.optim.SGD(parameter_groups(unit, steps="slopes"), lr=0.1).step()
     assert torch.equal(unit.slope, expected)
 
@@ -248,3 +251,110 @@ def test_half_precision() -> None:
     optimizer.step()
     assert unit.slope.dtype is torch.bfloat16
     assert unit.slope.isfinite().all()
+
+
+needs_kernels = pytest.mark.skipif(not extension.has_kernels(), reason="needs the kernels")
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda tensor: tensor,
+    "channels last": lambda tensor: tensor.to(memory_format=torch.channels_last),
+    "hinges last": lambda tensor: tensor.movedim(0, -1).contiguous().movedim(-1, 0),
+    "one hinge": lambda tensor: tensor[:1].contiguous(),
+    "with holes": lambda tensor: torch.stack([tensor, tensor])[0].repeat(1, 1, 1, 2)[..., ::2],
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("grad_layout", ["same", "contiguous"])
+def test_the_compiled_step_is_the_plain_one(
+    dtype: torch.dtype, layout: str, grad_layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(2)
+    values = [LAYOUTS[layout](torch.randn(4, 3, 2, 5, dtype=torch.float64)) for _ in range(4)]
+    results = []
+    for compiled, of_type in ((True, dtype), (False, torch.float64)):
+        # The exact step begins at the same numbers.
+        slopes = [nn.Parameter(v.to(dtype).to(of_type)) for v in values[:2]]
+        assert slopes[0].stride() == values[0].stride() or layout == "with holes"
+        grads = [v.to(dtype).to(of_type) for v in values[2:]]
+        if grad_layout == "contiguous":
+            grads = [grad.contiguous() for grad in grads]
+        for slope, grad in zip(slopes, grads, strict=True):
+            slope.grad = grad
+        monkeypatch.setattr(extension, "has_kernels", lambda compiled=compiled: compiled)
+        optimizer = torch.optim.SGD([{"params": slopes, **segment_settings(0.1)}], lr=0.5)
+        optimizer.step()
+        results.append([slope.detach() for slope in slopes])
+        assert all(slope.grad is grad for slope, grad in zip(slopes, grads, strict=True))
+    for found, expected in zip(*results, strict=True):
+        # Half precision rounds the gradient, the optimiser's step and the slope.
+        tolerance = 8 * torch.finfo(dtype).eps
+        torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@needs_kernels
+def test_the_operators_refuse_what_does_not_fit() -> None:
+    slope, grad = torch.zeros(2, 3), torch.zeros(2, 3)
+    bytes_of_one = segment_gradients_operator([grad], [slope], 0.3, 0.0)[1]
+    for grads, slopes in (
+        ([grad], []),
+        ([grad[:, :2]], [slope]),
+        ([grad.double()], [slope]),
+        ([grad.long()], [slope.long()]),
+        ([torch.tensor(0.0)], [torch.tensor(0.0)]),
+    ):
+        with pytest.raises(RuntimeError):
+            segment_gradients_operator(grads, slopes, 0.3, 0.0)
+    for slopes, before in (
+        ([slope, slope], bytes_of_one),
+        ([torch.zeros(8, 3)], bytes_of_one),
+        ([slope], bytes_of_one.float()),
+        ([slope], torch.zeros(128, dtype=torch.uint8)[::2]),
+        ([torch.tensor(0.0)], bytes_of_one),
+    ):
+        with pytest.raises(RuntimeError):
+            segment_step_operator(slopes, before, 0.3)
+    assert not slope.any()
+
+
+def test_empty_slopes() -> None:
+    empty = nn.Parameter(torch.zeros(0, 3))
+    empty.grad = torch.zeros(0, 3)
+    torch.optim.SGD([{"params": [empty], **segment_settings(0.0)}], lr=0.1).step()
+
+
+def test_a_write_into_slopes_is_noticed_by_autograd() -> None:
+    unit = start()
+    optimizer = torch.optim.SGD(parameter_groups(unit), lr=0.1)
+    value = loss(unit(X))
+    value.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.backward()
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_step_that_fails_has_no_part_in_the_next(cleared: bool) -> None:
+    class Failing(torch.optim.SGD):
+        fails = True
+
+        def step(self, closure: Any = None) -> Any:
+            if self.fails:
+                raise RuntimeError("out of luck")
+            return super().step(closure)
+
+    unit, twin = start(), start()
+    optimizer = Failing(parameter_groups(unit), lr=0.1)
+    loss(unit(X)).backward()
+    with pytest.raises(RuntimeError, match="out of luck"):
+        optimizer.step()
+    optimizer.fails = False
+    if cleared:
+        train(unit, optimizer, 2)
+    else:
+        # The same gradients once more: they are turned already.
+        optimizer.step()
+        train(unit, optimizer, 1)
+    train(twin, torch.optim.SGD(parameter_groups(twin), lr=0.1), 2)
+    assert torch.equal(unit.slope, twin.slope)

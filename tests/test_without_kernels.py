@@ -27,8 +27,8 @@ def test_the_laws_hold_without(missing: str) -> None:
     if missing == "torchapl.ops._autograd":
         pytest.importorskip("torchapl.ops._C", reason="the package was built without its kernels")
     tests = Path(__file__).parent
-    names = ("test_ops.py", "test_autograd.py", "test_modules.py", "test_init.py")
-    files = [str(tests / name) for name in names]
+    names = ("ops", "autograd", "modules", "init", "segments")
+    files = [str(tests / f"test_{name}.py") for name in names]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--no-header"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, missing, *options, *files],

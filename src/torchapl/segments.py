@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.optim import LBFGS, Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -32,6 +33,8 @@ from torch.optim.optimizer import (
 )
 
 from torchapl.form import whole
+from torchapl.ops import extension
+from torchapl.ops.schema import segment_gradients_operator, segment_step_operator
 
 # Keys of a marked group: the unit in which its segment slopes are measured, and their decay.
 UNIT_KEY, DECAY_KEY = "segment_unit", "slope_decay"
@@ -55,29 +58,62 @@ def segment_settings(decay: float) -> dict[str, float]:
 
 
 class _Visit(NamedTuple):
-    """The parameters of a group as they were before the step."""
+    """The parameters of a group, their slopes before the step, the gradients before and in it."""
 
     parameters: list[Tensor]
     unit: float
-    slopes: list[Tensor]
+    before: list[Tensor] | Tensor
     grads: list[Tensor]
+    turned: list[Tensor]
 
 
 _visits: WeakKeyDictionary[Optimizer, list[_Visit]] = WeakKeyDictionary()
 
 
-def _turned(grads: list[Tensor], unit: float) -> list[Tensor]:
-    """Return the gradients by segment slopes, of those by hinge slopes."""
-    turned = list(torch._foreach_mul(grads, -unit))
-    torch._foreach_add_([t[1:] for t in turned], [grad[:-1] for grad in grads], alpha=unit)
-    return turned
+# All parameters of a group at once, and on the CPU in one operator before the step and one after
+# it: as operations on single tensors they took a tenth of the step of a small network.
+def _turned(
+    slopes: list[Tensor], grads: list[Tensor], unit: float, decay: float
+) -> tuple[list[Tensor], list[Tensor] | Tensor]:
+    """Return the gradients by segment slopes, and a copy of the slopes in a form for _move_."""
+    if _has_operators(slopes, grads):
+        with torch._C._AutoDispatchBelowAutograd():
+            turned, before = segment_gradients_operator(grads, slopes, unit, decay)
+        return turned, before
+    with torch.no_grad():
+        honest = torch._foreach_add(grads, slopes, alpha=decay) if decay else grads
+        turned = list(torch._foreach_mul(honest, -unit))
+        torch._foreach_add_([t[1:] for t in turned], [grad[:-1] for grad in honest], alpha=unit)
+        return turned, [slope.detach().clone() for slope in slopes]
 
 
-def _moved(slopes: list[Tensor], changes: list[Tensor], unit: float) -> list[Tensor]:
-    """Return the hinge slopes after changes of segment slopes."""
-    moved = list(torch._foreach_add(slopes, changes, alpha=-unit))
-    torch._foreach_add_([m[:-1] for m in moved], [change[1:] for change in changes], alpha=unit)
-    return moved
+def _move_(slopes: list[Tensor], before: list[Tensor] | Tensor, unit: float) -> None:
+    """Take the change of the slopes since then for one of segment slopes."""
+    if isinstance(before, Tensor):
+        with torch._C._AutoDispatchBelowAutograd():
+            segment_step_operator(slopes, before, unit)
+        torch.autograd.graph.increment_version(slopes)
+        return
+    with torch.no_grad():
+        changes = torch._foreach_sub(slopes, before)
+        moved = torch._foreach_add(before, changes, alpha=-unit)
+        torch._foreach_add_([m[:-1] for m in moved], [change[1:] for change in changes], alpha=unit)
+        torch._foreach_copy_(slopes, moved)
+
+
+def _has_operators(slopes: list[Tensor], grads: list[Tensor]) -> bool:
+    return (
+        extension.has_kernels()
+        and all((type(slope) is Parameter or type(slope) is Tensor) for slope in slopes)
+        and all(type(grad) is Tensor for grad in grads)
+        and all(slope.is_cpu for slope in slopes)
+        and not torch.compiler.is_compiling()
+    )
+
+
+# FSDP shards along the hinges, hence whole tensors; they are few.
+def _whole(tensors: list[Tensor]) -> list[Tensor]:
+    return [whole(t.detach()) if hasattr(t, "full_tensor") else t for t in tensors]
 
 
 def _sharded_like(values: Tensor, like: Tensor) -> Tensor:
@@ -89,16 +125,13 @@ def _sharded_like(values: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(values, sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
-# All parameters of a group at once: one by one, a dozen small operations for each of them took a
-# tenth of the step of a small network. FSDP shards along the hinges, hence whole tensors; they are
-# few.
-@torch.no_grad()
 def _turn_gradients(optimizer: Optimizer) -> None:
     visits = _visits.setdefault(optimizer, [])
+    # A step that failed has left its visits, which are over if there are other gradients by now.
+    visits[:] = [visit for visit in visits if _goes_on(visit)]
     for group in optimizer.param_groups:
         if UNIT_KEY not in group:
             continue
-        unit, decay = group[UNIT_KEY], group.get(DECAY_KEY, 0.0)
         # An optimiser that calls another's step comes here twice.
         parameters = [
             parameter
@@ -107,23 +140,28 @@ def _turn_gradients(optimizer: Optimizer) -> None:
         ]
         if not parameters:
             continue
-        grads = [parameter.grad for parameter in parameters]
-        visits.append(_Visit(parameters, unit, [p.detach().clone() for p in parameters], grads))
-        honest = torch._foreach_add(grads, parameters, alpha=decay) if decay else grads
-        for parameter, turned in zip(
-            parameters, _turned([whole(grad) for grad in honest], unit), strict=True
-        ):
-            parameter.grad = _sharded_like(turned, parameter)
-            parameter.grad._torchapl_turned = True
+        unit, grads = group[UNIT_KEY], [parameter.grad for parameter in parameters]
+        decay = group.get(DECAY_KEY, 0.0)
+        turned, before = _turned(_whole(parameters), _whole(grads), unit, decay)
+        turned = [*map(_sharded_like, turned, parameters)]
+        visits.append(_Visit(parameters, unit, before, grads, turned))
+        for parameter, grad in zip(parameters, turned, strict=True):
+            parameter.grad = grad
+            grad._torchapl_turned = True  # type: ignore[attr-defined]  # a mark of our own
 
 
-@torch.no_grad()
+def _goes_on(visit: _Visit) -> bool:
+    return all(p.grad is turned for p, turned in zip(visit.parameters, visit.turned, strict=True))
+
+
 def _turn_changes(optimizer: Optimizer) -> None:
-    for parameters, unit, slopes, grads in _visits.pop(optimizer, []):
-        changes = torch._foreach_sub(parameters, slopes)
-        moved = _moved([whole(s) for s in slopes], [whole(c) for c in changes], unit)
-        for parameter, slope, grad in zip(parameters, moved, grads, strict=True):
-            parameter.copy_(_sharded_like(slope, parameter))
+    for parameters, unit, before, grads, _ in _visits.pop(optimizer, []):
+        slopes = _whole(parameters)
+        _move_(slopes, before, unit)
+        for parameter, slope, grad in zip(parameters, slopes, grads, strict=True):
+            if slope is not parameter:
+                with torch.no_grad():
+                    parameter.copy_(_sharded_like(slope, parameter))
             parameter.grad = grad
 
 

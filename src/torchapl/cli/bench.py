@@ -25,7 +25,12 @@ one process, in turn, as medians of ratios to F.relu with 20 % and 80 % quantile
 """
 
 # The kernels' names and torch's.
-_CAPABILITIES = {"baseline": "DEFAULT", "AVX2": "AVX2", "AVX-512": "AVX512"}
+_CAPABILITIES = {
+    "baseline": "DEFAULT",
+    "AVX2": "AVX2",
+    "AVX-512": "AVX512",
+    "AVX-512-BF16": "AVX512",
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -36,11 +37,13 @@ class Block {
  public:
   using T = Arithmetic<E>;
 
-  // `refers` as in Backward: whether sums are made with references.
-  Block(const Problem& problem, const Primitives<E>& kernels, bool refers)
+  // `finite`: whether all parameters are known to be; `refers` as in Backward: whether sums are
+  // made with references, if the parameters of the block are finite.
+  Block(const Problem& problem, const Primitives<E>& kernels, bool finite, bool refers)
       : problem_(problem),
         kernels_(kernels),
         sums_(problem.grad_a != nullptr || problem.grad_b != nullptr),
+        finite_(finite),
         refers_(refers) {}
 
   // Makes room for the hinges and sums of `width` columns. What belongs to a group of columns lies
@@ -62,7 +65,6 @@ class Block {
     sum_b_ = sum_a_ + LANES;
     std::fill_n(sum_a_, size_, T(0));
     totals_ = reinterpret_cast<double*>(sum_a_ + size_ + padded_);
-    if (refers_) reference_ = sum_a_ + size_;
   }
 
   // All columns belong to one unit.
@@ -83,11 +85,19 @@ class Block {
     width_ = width;
     // Where every column is a unit of its own, the row is there already.
     const auto row = uninitialised<T>(units == width ? 0 : width);
+    // Whether they are finite is seen here, where they are at hand: with curves per position, a
+    // look at all of them before would be one more way through memory.
+    bool finite = true;
+    const auto take = [&](const T* source, T* target) {
+      finite = finite && (finite_ || kernels_.all_finite(source, units));
+      expand(source, row.get(), target);
+    };
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + first;
-      expand(static_cast<const T*>(problem_.a) + index, row.get(), a_ + s * pitch_);
-      expand(static_cast<const T*>(problem_.b) + index, row.get(), b_ + s * pitch_);
+      take(static_cast<const T*>(problem_.a) + index, a_ + s * pitch_);
+      take(static_cast<const T*>(problem_.b) + index, b_ + s * pitch_);
     }
+    finite_ = finite;
     refer();
   }
 
@@ -136,6 +146,7 @@ class Block {
     f.ahead = ahead;
     f.a = a_;
     f.b = b_;
+    f.finite = finite_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
     f.group = group_;
@@ -201,7 +212,24 @@ class Block {
     }
   }
 
-  bool sums() const { return sums_; }
+  // Copies the flushed sums to rows at `pitch`, two for every hinge, if every column is a unit;
+  // tells whether that is so. What is collected otherwise goes through memory twice.
+  bool copy_totals(double* rows, int64_t pitch) const {
+    if (units_ != width_) return false;
+    int64_t c = 0;
+    const double* from = totals_;
+    for (; c + LANES <= width_; c += LANES, from += group_) {
+      for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
+        std::memcpy(rows + k * pitch + c, from + k * LANES, LANES * sizeof(double));
+      }
+    }
+    for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
+      std::copy_n(from + k * LANES, width_ - c, rows + k * pitch + c);
+    }
+    return true;
+  }
+
+  bool refers() const { return refers_ && finite_; }
   const double* totals() const { return totals_; }
   int64_t pitch() const { return padded_; }
   int64_t first() const { return first_; }
@@ -209,6 +237,7 @@ class Block {
 
  private:
   void refer() {
+    reference_ = refers() ? sum_a_ + size_ : nullptr;
     for (int64_t c = 0; reference_ != nullptr && c < padded_; c += LANES) {
       kernels_.refer(b_ + c / LANES * group_, problem_.hinges, pitch_, reference_ + c, LANES);
     }
@@ -253,7 +282,9 @@ class Block {
 
   const Problem& problem_;
   const Primitives<E>& kernels_;
-  const bool sums_, refers_;
+  const bool sums_;
+  bool finite_;
+  const bool refers_;
   // Room for the hinges and sums of one group of columns with S = 8.
   static constexpr int64_t NEAR = 4096 + 64;
   alignas(64) std::byte near_[NEAR];

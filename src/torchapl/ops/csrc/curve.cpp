@@ -97,7 +97,7 @@ void by_pieces(const Geometry& g, const Function& run) {
   const int64_t elements = g.outer * g.units * g.inner;
   const int64_t tasks = std::max<int64_t>(1, elements / TASK);
   const int64_t size = (elements / tasks + 63) / 64 * 64;
-  parallel((elements + size - 1) / size, [&](int64_t task) {
+  parallel((elements + size - 1) / size, false, [&](int64_t task) {
     const int64_t end = std::min(elements, (task + 1) * size);
     for (int64_t i = task * size; i < end;) {
       const int64_t row = i / g.inner, n = std::min(end, (row + 1) * g.inner) - i;
@@ -132,7 +132,7 @@ void run_hinges(const Work& w, const CurvePrimitives<E>& loops) {
     return;
   }
   const int64_t blocks = (g.units + BLOCK - 1) / BLOCK;
-  parallel(blocks * ((g.outer + BLOCK_ROWS - 1) / BLOCK_ROWS), [&](int64_t task) {
+  parallel(blocks * ((g.outer + BLOCK_ROWS - 1) / BLOCK_ROWS), false, [&](int64_t task) {
     const int64_t column = task % blocks * BLOCK, row = task / blocks * BLOCK_ROWS;
     Curves<E> block = curves;
     at(block, column, row * g.units + column);

@@ -51,7 +51,7 @@ void add_parts(const Problem& p, const Primitives<E>& kernels, bool refers, doub
                int64_t parts) {
   const int64_t size = 2 * p.hinges * p.units;
   const int64_t range = divide_up(p.units, task_budget(size * parts));
-  parallel(divide_up(p.units, range), [&](int64_t task) {
+  parallel(divide_up(p.units, range), false, [&](int64_t task) {
     const int64_t first = task * range, n = std::min(range, p.units - first);
     for (int64_t k = 0; k < 2 * p.hinges; ++k) {
       double* total = partial + k * p.units + first;
@@ -76,12 +76,13 @@ template <typename E, bool Back>
 void by_rows(const Problem& p, const Primitives<E>& kernels) {
   const RowPlan plan(p.outer, p.units, p.inner);
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
-  const bool refers = sums && parameters_are_finite(p, kernels);
+  const bool finite = parameters_are_finite(p, kernels), refers = sums && finite;
   const int64_t parts = plan.chunks * plan.segments;
   const int64_t stride = p.units * p.inner;
+  const bool alone = goes_alone(p.outer * stride, p.hinges);
   std::vector<double> partial(sums ? parts * 2 * p.hinges * p.units : 0);
 
-  parallel(plan.tasks(), [&](int64_t task) {
+  parallel(plan.tasks(), alone, [&](int64_t task) {
     const int64_t segment = task % plan.segments;
     const int64_t unit = task / plan.segments % plan.ranges * plan.range;
     const int64_t chunk = task / plan.segments / plan.ranges;
@@ -89,7 +90,7 @@ void by_rows(const Problem& p, const Primitives<E>& kernels) {
     const int64_t last_unit = std::min(p.units, unit + plan.range);
     const int64_t last_inner = std::min(p.inner, (segment + 1) * plan.segment);
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
-    Block<E> block(p, kernels, refers);
+    Block<E> block(p, kernels, finite, refers);
     block.allocate(LANES);
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
@@ -118,16 +119,19 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   ColumnPlan plan(p.outer, p.units, p.inner, p.hinges, limits);
   // Sums are made in the place of the gradients only where both are wanted.
   if (sums && (p.grad_a == nullptr || p.grad_b == nullptr)) plan.in_place = false;
-  const bool refers = sums && !plan.in_place && parameters_are_finite(p, kernels);
+  // Parts of a sum are made alike.
+  const bool finite = plan.chunks > 1 && parameters_are_finite(p, kernels);
+  const bool refers = sums && !plan.in_place && (finite || plan.chunks == 1);
   const int64_t size = 2 * p.hinges * p.units;
+  const bool alone = goes_alone(p.outer * p.units * p.inner, p.hinges);
   const auto partial = uninitialised<double>(sums && plan.chunks > 1 ? plan.chunks * size : 0);
 
-  parallel(plan.tasks(), [&](int64_t task) {
+  parallel(plan.tasks(), alone, [&](int64_t task) {
     const int64_t column = task % plan.blocks * plan.block;
     const int64_t width = std::min(plan.block, plan.columns - column);
     const int64_t row = task / plan.blocks * plan.chunk;
     const int64_t last = std::min(plan.rows, row + plan.chunk);
-    Block<E> block(p, kernels, refers);
+    Block<E> block(p, kernels, finite, refers);
     const bool in_place = plan.in_place && width % LANES == 0;
     if (in_place) {
       block.select_in_place(column, width);
@@ -147,13 +151,15 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     if (!sums || in_place) return;
     if (plan.chunks == 1 && block.write_gradients()) return;
     block.flush();
-    block.collect();
     if (plan.chunks == 1) {
-      write_gradients(p, kernels, refers, block.first(), block.units(), block.totals(),
+      block.collect();
+      write_gradients(p, kernels, block.refers(), block.first(), block.units(), block.totals(),
                       block.pitch());
       return;
     }
     double* part = partial.get() + task / plan.blocks * size + block.first();
+    if (block.copy_totals(part, p.units)) return;
+    block.collect();
     for (int64_t k = 0; k < 2 * p.hinges; ++k) {
       std::copy_n(block.totals() + k * block.pitch(), block.units(), part + k * p.units);
     }

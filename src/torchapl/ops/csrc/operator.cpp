@@ -9,6 +9,7 @@
 #include "curve.h"
 #include "geometry.h"
 #include "kernels.h"
+#include "segments.h"
 #include "tensor.h"
 
 namespace torchapl {
@@ -21,6 +22,9 @@ std::vector<const Capability*> runnable() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     found.push_back(&avx512);
+#ifdef TORCHAPL_X86_BF16
+    if (__builtin_cpu_supports("avx512bf16")) found.push_back(&avx512_bf16);
+#endif
   }
 #endif
   return found;
@@ -263,10 +267,14 @@ void register_kernels() {
   TorchLibraryHandle library = nullptr;
   expect(aoti_torch_library_init_impl("torchapl", "CPU", "operator.cpp", __LINE__, &library),
          "open the library of operators");
-  expect(torch_library_impl(library, "apl", boxed_apl, TORCH_VERSION_2_10_0), "take a kernel");
-  expect(torch_library_impl(library, "apl_backward", boxed_apl_backward, TORCH_VERSION_2_10_0),
-         "take a kernel");
-  expect(torch_library_impl(library, "curve", boxed_curve, TORCH_VERSION_2_10_0), "take a kernel");
+  const auto take = [&](const char* name, void (*kernel)(StableIValue*, uint64_t, uint64_t)) {
+    expect(torch_library_impl(library, name, kernel, TORCH_VERSION_2_10_0), "take a kernel");
+  };
+  take("apl", boxed_apl);
+  take("apl_backward", boxed_apl_backward);
+  take("curve", boxed_curve);
+  take("segment_gradients", boxed_segment_gradients);
+  take("segment_step", boxed_segment_step);
 }
 
 std::vector<std::string> capabilities() {

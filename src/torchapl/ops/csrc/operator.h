@@ -8,7 +8,7 @@
 
 namespace torchapl {
 
-// Makes these and that of curve.h the CPU's kernels of the operators of torchapl.
+// Makes these and those of curve.h and segments.h the CPU's kernels of the operators of torchapl.
 void register_kernels();
 
 // Instruction sets that this machine can run, the fastest last, and the one in use.

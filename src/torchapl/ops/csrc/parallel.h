@@ -9,11 +9,11 @@
 namespace torchapl {
 
 // Runs on torch's own threads: this function lives in libtorch, so that no second OpenMP runtime
-// and no OpenMP flag of the compiler is needed.
+// and no OpenMP flag of the compiler is needed. `alone`: one after the other on this thread.
 template <typename Function>
-void parallel(int64_t tasks, const Function& function) {
-  if (tasks == 1) {
-    function(0);
+void parallel(int64_t tasks, bool alone, const Function& function) {
+  if (tasks == 1 || alone) {
+    for (int64_t task = 0; task < tasks; ++task) function(task);
     return;
   }
   const auto callback = [](int64_t begin, int64_t end, void* context) {

@@ -35,6 +35,16 @@ constexpr int64_t SMALLER_MAP_BYTES = 32 << 20;
 // Rows that share what is loaded for a column.
 constexpr int64_t ROWS_AT_ONCE = 4;
 
+// To wake other threads takes longer than the work of a map below both: the kernels took 56
+// microseconds on two threads and 25 on one for (100, 274) and S = 8, beside other programs. Torch
+// computes maps of fewer elements alone, too. The tasks are the same, and so are the results.
+constexpr int64_t ALONE = 32768;
+constexpr int64_t ALONE_PRODUCTS = 1 << 18;
+
+inline bool goes_alone(int64_t elements, int64_t hinges) {
+  return elements < ALONE && elements * hinges < ALONE_PRODUCTS;
+}
+
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 inline int64_t round_up(int64_t value, int64_t to) { return divide_up(value, to) * to; }
@@ -110,8 +120,9 @@ struct ColumnPlan {
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
     // Copying hinges and collecting sums must be little work beside the rows.
     const int64_t least = std::clamp<int64_t>(24 * hinges, 32, 2 * FLUSH_ROWS);
-    chunk = round_up(divide_up(rows, std::clamp<int64_t>(wanted, 1, divide_up(rows, least))),
-                     ROWS_AT_ONCE);
+    chunk = round_up(
+        divide_up(rows, std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / least, 1))),
+        ROWS_AT_ONCE);
     chunks = divide_up(rows, chunk);
     in_place = inner == 1 && repeat == 1 && rows <= FEW_ROWS;
   }

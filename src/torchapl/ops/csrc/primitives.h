@@ -26,6 +26,7 @@ struct Forward {
   int64_t ahead;   // columns from an element to the one to be fetched meanwhile
   const T* a;
   const T* b;
+  bool finite;  // whether all a and b are known to be
   int64_t hinges;
   int64_t pitch;  // from hinge to hinge
   int64_t group;  // from LANES columns to the next
@@ -98,6 +99,10 @@ extern const Capability baseline;
 #define TORCHAPL_X86
 extern const Capability avx2;
 extern const Capability avx512;
+#if defined(__clang__) || __GNUC__ >= 10
+#define TORCHAPL_X86_BF16
+extern const Capability avx512_bf16;
+#endif
 #endif
 
 }  // namespace torchapl

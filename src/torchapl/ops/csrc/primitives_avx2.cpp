@@ -17,6 +17,13 @@
 INLINE V<float> relu(V<float> v) { return _mm256_max_ps(V<float>{}, v); }
 INLINE V<double> relu(V<double> v) { return _mm256_max_pd(V<double>{}, v); }
 
+// As an integer a negative number is negative too. Maxima of integers may run beside the additions
+// and the products, those of floats take the place of one.
+INLINE V<float> relu_of_number(V<float> v) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(v), __m256i{}));
+}
+INLINE V<double> relu_of_number(V<double> v) { return relu(v); }
+
 // Eight ones, then eight zeros: read from 8 - n on, it selects the first n lanes.
 alignas(64) const int32_t MASKS[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(64) const int64_t MASKS64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
@@ -37,6 +44,13 @@ INLINE V<double> load_lanes(const double* p, int64_t n) {
 INLINE void store_lanes(float* p, V<float> v, int64_t n) { _mm256_maskstore_ps(p, first(n), v); }
 INLINE void store_lanes(double* p, V<double> v, int64_t n) {
   _mm256_maskstore_pd(p, first64(n), v);
+}
+
+// With the sign in front nothing is out of range when halves are packed.
+INLINE Halves high_halves(Words words) {
+  const __m256i halves = _mm256_srai_epi32(reinterpret_cast<__m256i>(words), 16);
+  return reinterpret_cast<Halves>(
+      _mm_packs_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
 }
 
 template <>

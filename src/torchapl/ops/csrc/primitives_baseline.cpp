@@ -15,6 +15,11 @@ INLINE Vector relu(Vector v) {
   return zero > v ? zero : v;
 }
 
+template <typename Vector>
+INLINE Vector relu_of_number(Vector v) {
+  return relu(v);
+}
+
 template <typename T>
 INLINE V<T> load_lanes(const T* p, int64_t n) {
   V<T> v = {};
@@ -26,6 +31,8 @@ template <typename T>
 INLINE void store_lanes(T* p, V<T> v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
+
+INLINE Halves high_halves(Words words) { return __builtin_convertvector(words >> 16, Halves); }
 
 template <>
 INLINE V<float> widen<Float16>(Halves halves) {
