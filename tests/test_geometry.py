@@ -114,3 +114,14 @@ def test_copies_stay_on_their_device():
     like = torch.empty(4, 3, device="meta").t()
     copy = layout.laid_out_like(like, torch.empty(3, 4, device="meta", dtype=torch.float64))
     assert (copy.device.type, copy.dtype, copy.stride()) == ("meta", torch.float64, like.stride())
+
+
+def test_strides_of_a_single_row_do_not_matter_those_of_two_do():
+    like = torch.empty(2, 3)
+    two = torch.arange(12.0).view(4, 3)[::2]
+    copy = layout.laid_out_like(like, two)
+    assert copy.stride() == like.stride()
+    assert torch.equal(copy, two)
+    one = torch.arange(12.0).view(4, 3)[::5]
+    assert one.stride() != like[:1].stride()
+    assert layout.laid_out_like(like[:1], one) is one

@@ -17,6 +17,7 @@ from torchapl.curves import (
     to_relu_network,
     to_spline,
 )
+from torchapl.curves.layers import Hidden, combined, expanded
 
 
 def tanh_units(*shape: int) -> nn.Module:
@@ -338,3 +339,14 @@ def test_one_curve_as_maxout_takes_a_single_number() -> None:
     unit = APL((), 3, init="authors")
     x = torch.tensor(-0.75)
     torch.testing.assert_close(to_maxout(unit)(x), unit(x))
+
+
+def test_layers_around_the_relus_are_copies() -> None:
+    first, last = nn.Linear(3, 2), nn.Linear(2, 3)
+    weights = [p.clone() for layer in (first, last) for p in layer.parameters()]
+    hidden = Hidden.of(APL(2, 3))
+    assert expanded(first, hidden).out_features == 2 * 4
+    assert combined(last, hidden).in_features == 2 * 4
+    now = [p for layer in (first, last) for p in layer.parameters()]
+    assert all(map(torch.equal, weights, now))
+    assert (first.out_features, last.in_features) == (2, 2)

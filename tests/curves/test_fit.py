@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchapl import APL
 from torchapl.curves import AffineAPL, fit
-from torchapl.curves.squares import _apart, starts
+from torchapl.curves.squares import _apart, best_knots, starts
 from torchapl.curves.tube import Line, fewest_links
 
 Function = Callable[[Tensor], Tensor]
@@ -279,3 +279,31 @@ def test_knots_start_evenly_and_where_the_function_bends() -> None:
         assert (abs(knots - 0.5) < 0.4).sum() >= 3
         assert (knots.diff() >= 0).all()
     assert not torch.equal(by_curvature[1], by_curvature[2])
+
+
+def test_knots_start_as_dense_as_the_curvature_demands() -> None:
+    # Curvature x, to the power 0.4: the share of the density left of x is x^1.4.
+    x = torch.linspace(0.0, 1.0, 2001, dtype=torch.float64)
+    by_curvature, *irregular = starts(x, x**3, 4)[:-1]
+    even = (torch.arange(4, dtype=torch.float64) + 0.5) / 4
+    torch.testing.assert_close(by_curvature, even ** (1 / 1.4), rtol=0, atol=0.005)
+    for shift, knots in enumerate(irregular):
+        golden = (torch.arange(1, 5, dtype=torch.float64) + shift) * (math.sqrt(5) - 1) / 2
+        torch.testing.assert_close(knots**1.4, golden.frac().sort().values, rtol=0, atol=0.005)
+
+
+@pytest.mark.parametrize("size", [2.0**-30, 2.0**30])
+def test_knots_do_not_depend_on_the_size_of_the_function(size: float) -> None:
+    x = torch.linspace(-4.0, 4.0, 401, dtype=torch.float64)
+
+    def basis(knots: Tensor) -> tuple[Tensor, Tensor]:
+        return columns_of(x, knots, plain=False), (knots > x[:, None]).double()
+
+    def found(y: Tensor) -> Tensor:
+        start = torch.tensor([-3.5, 3.5], dtype=torch.float64)
+        return best_knots(x, y, [start], basis, (-4.0, 4.0))
+
+    # Powers of two change no rounding.
+    assert torch.equal(found(torch.tanh(x)), found(size * torch.tanh(x)))
+    # They have moved to where a symmetric curve wants them.
+    assert found(torch.tanh(x)).tolist() == pytest.approx([-1.1, 1.1], abs=0.3)

@@ -281,3 +281,13 @@ def test_the_tolerance_is_that_of_the_scaled_curve() -> None:
     assert kept.error == 0
     (moved,) = simplify(unit, tolerance=0.9).layers
     assert moved.error == pytest.approx(0.8)
+
+
+def test_the_table_is_aligned_without_spaces_at_its_ends() -> None:
+    lines = str(simplify(APL(2, 3, init="leaky"), 1e-6)).splitlines()
+    # A unit on its own has no name: its column is as wide as the title.
+    assert lines == [
+        "layer  became     hinges  parameters  error",
+        "       LeakyReLU  3 -> 0  12 -> 0     0",
+        "12 parameters saved",
+    ]

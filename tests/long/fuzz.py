@@ -37,14 +37,16 @@ with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(inclu
 MEMORY = Path("/dev/shm")
 
 
-def fuzz(name: str, runs: int, findings: Path) -> None:
+def fuzz(name: str, runs: int, findings: Path, kept: Path | None) -> None:
     """Fuzz one target; ends the process."""
     chosen = TARGETS[name]
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.exists() else None) as place:
         folder, corpus, made = (Path(place, part) for part in ("work", "corpus", "seeds"))
+        if kept:
+            corpus = kept / name
         for part in (folder, corpus, made):
-            part.mkdir()
+            part.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(chosen.seeds(made)):
             written(corpus, str(number), seed)
         known: set[str] = set()
@@ -67,14 +69,14 @@ def fuzz(name: str, runs: int, findings: Path) -> None:
         atheris.Fuzz()
 
 
-def forked(name: str, runs: int, findings: Path) -> tuple[int, str]:
+def forked(name: str, runs: int, findings: Path, kept: Path | None) -> tuple[int, str]:
     """Fuzz one target in a child process, which the fuzzer ends; return its code and report."""
     with tempfile.TemporaryFile() as file:
         child = os.fork()
         if not child:
             os.dup2(file.fileno(), 2)
             try:
-                fuzz(name, runs, findings)
+                fuzz(name, runs, findings, kept)
             finally:
                 traceback.print_exc()
                 os._exit(1)
@@ -88,6 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="over all targets")
     parser.add_argument("--target", choices=TARGETS, help="only this one")
     parser.add_argument("--findings", type=Path, default=Path("findings"))
+    parser.add_argument(
+        "--corpus", type=Path, help="go on from inputs that are kept here, and keep new ones"
+    )
     args = parser.parse_args(arguments)
     args.findings.mkdir(parents=True, exist_ok=True)
     names = [args.target] if args.target else list(TARGETS)
@@ -96,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("| target | inputs | branches reached | found |\n|---|---|---|---|", flush=True)
     for name in names:
         runs = max(1, args.inputs * TARGETS[name].share // whole)
-        code, report = forked(name, runs, args.findings)
+        code, report = forked(name, runs, args.findings, args.corpus)
         executed = re.search(r"number_of_executed_units: (\d+)", report)
         covered = re.findall(r"cov: (\d+)", report)
         found = sorted(args.findings.glob(f"{name}-*"))

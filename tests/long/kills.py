@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from outcomes import Table, outcome_of, toy
+from outcomes import Table, is_fault, outcome_of, toy
 
 from torchapl.paper.sweep import Job, Sweep, local, pool, reproduce, worker
 from torchapl.paper.sweep.jobs import read_results
@@ -110,10 +110,17 @@ def free_port() -> str:
         return str(server.getsockname()[1])
 
 
+class FailedLifeError(Exception):
+    """A run that nobody had killed ended before its end."""
+
+
 def live(folder: Path, processes: int, moment: Moment, victim: int | None) -> bool:
     """Train until the end or until a kill; say whether it got to the end.
 
     One of several processes is killed, or all of them at once where ``victim`` is None.
+
+    Raises:
+        FailedLifeError: If a process ends by itself, other than by the death of another.
     """
     port = free_port()
 
@@ -135,13 +142,20 @@ def live(folder: Path, processes: int, moment: Moment, victim: int | None) -> bo
 
     children = [child(rank) for rank in range(processes)]
     codes: dict[int, int] = {}
-    struck = False
-    while len(codes) < processes:
+
+    def collect() -> list[int]:
         for process in children:
             if process not in codes and (status := os.waitpid(process, os.WNOHANG)) != (0, 0):
-                codes[process] = status[1]
-        living = [process for process in children if process not in codes]
+                codes[process] = os.waitstatus_to_exitcode(status[1])
+        return [process for process in children if process not in codes]
+
+    struck = failed = False
+    while len(codes) < processes:
+        living = collect()
         if any(codes.values()):
+            # Again: the one that was killed may have died after it was looked at.
+            living = collect()
+            failed |= -signal.SIGKILL not in codes.values()
             # As torchrun does: without one process the others have nothing to do.
             chosen = living
         elif not struck and processor_time(children[victim or 0]) > moment.seconds:
@@ -153,6 +167,8 @@ def live(folder: Path, processes: int, moment: Moment, victim: int | None) -> bo
             if process in living:
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.001)
+    if failed:
+        raise FailedLifeError
     return not any(codes.values())
 
 
@@ -169,15 +185,23 @@ def kill_runs(root: Path, kills: int, processes: int, chance: random.Random, tab
         run += 1
         lives = 0
         wanted = min(LIVES, kills - done)
+        outcome = ""
         while True:
             moment = Moment.draw(chance) if lives < wanted else NEVER
             victim = chance.randrange(processes) if chance.random() < 0.5 else None
-            if live(folder, processes, moment, victim):
+            try:
+                if live(folder, processes, moment, victim):
+                    break
+            except FailedLifeError:
+                outcome = "FAILED"
                 break
             lives += 1
+        outcome = outcome or outcome_of(whole, folder, [])
+        # One that was never killed counts only where it is a fault.
+        lives = max(lives, is_fault(outcome))
         done += lives
-        table[kind, outcome_of(whole, folder, [])] += max(1, lives)
-        shutil.rmtree(folder)
+        table[kind, outcome] += lives
+        shutil.rmtree(folder, ignore_errors=True)
         print(f"{kind}: {done} of {kills}", file=sys.stderr)
 
 
@@ -245,6 +269,9 @@ def sweep(root: Path, victim: str, write: int) -> bool:
         root: Of the runs.
         victim: ``"worker"``, ``"sweep"``, ``"all"`` is killed; ``"stopped worker"`` only stopped.
         write: Of a worker, when that happens; 0 for never.
+
+    Raises:
+        FailedLifeError: If it ends by an exception.
     """
 
     def work() -> int:
@@ -270,7 +297,10 @@ def sweep(root: Path, victim: str, write: int) -> bool:
             broken = reproduce(cells, plan, root, workers, stored={}, progress=Untold)
         return 3 if broken else 0
 
-    return os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1]) == 0
+    code = os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1])
+    if code not in (0, 3, -signal.SIGKILL):
+        raise FailedLifeError
+    return code == 0
 
 
 def kill_sweeps(root: Path, kills: int, chance: random.Random, table: Table) -> None:
@@ -286,19 +316,25 @@ def kill_sweeps(root: Path, kills: int, chance: random.Random, table: Table) -> 
         number += 1
         # How often what was killed in the life of these runs.
         struck: Table = Table()
+        failed = False
         while True:
             victim = chance.choice(("worker", "sweep", "all", "stopped worker"))
             write = chance.randint(1, 60) if struck.total() < min(LIVES, kills - done) else 0
-            if sweep(folder, victim, write):
-                if write and victim == "stopped worker":
-                    struck[victim, ""] += 1
+            try:
+                whole_life = sweep(folder, victim, write)
+            except FailedLifeError:
+                whole_life = failed = True
+            if not whole_life or failed or (write and victim == "stopped worker"):
+                struck[victim, ""] += 1
+            if whole_life:
                 break
-            struck[victim, ""] += 1
-        found = read_results(folder)
-        outcomes = {outcome_of(job.folder(whole), job.folder(folder), []) for job in expected}
-        outcome = outcomes.pop() if len(outcomes) == 1 else "SILENT DIFFERENCE"
-        if found.keys() != expected.keys():
+        if failed:
+            outcome = "FAILED"
+        elif read_results(folder).keys() != expected.keys():
             outcome = "LOST RUNS"
+        else:
+            outcomes = {outcome_of(job.folder(whole), job.folder(folder), []) for job in expected}
+            outcome = outcomes.pop() if len(outcomes) == 1 else "SILENT DIFFERENCE"
         for (victim, _), count in struck.items():
             table[f"{'' if 'stop' in victim else 'kill, '}{victim} of a sweep", outcome] += count
         done += struck.total()
