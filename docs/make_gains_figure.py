@@ -32,6 +32,10 @@ RIVALS = {
     "silu": "SiLU",
     "relu2": "ReLU squared",
 }
+# Of tables with one column, whose network is in the names of the rows.
+TITLES = {"modern": "CIFAR-10, ResNet"}
+# The interval of two seeds is wider than the picture.
+_FEWEST = 3
 COLOURS = {
     "relu": "#999999",
     "prelu": "#ee7733",
@@ -74,7 +78,7 @@ def tabled(table: str) -> Iterator[Task]:
             for row in (*RIVALS, DEFAULT.name)
             if row in cells
         }
-        yield Task(title, metric.best or 0.0, values)
+        yield Task(TITLES.get(table, title), metric.best or 0.0, values)
 
 
 def read(path: Path, study: str, curves: str, title: str, metric: str) -> Iterator[Task]:
@@ -92,7 +96,7 @@ def gain(task: Task, rival: str) -> Gain | None:
     if rival not in task.values or DEFAULT.name not in task.values:
         return None
     difference = paired_difference(task.values[DEFAULT.name], task.values[rival], task.best)
-    if difference is None or difference.relative_reduction is None:
+    if difference is None or difference.relative_reduction is None or difference.n < _FEWEST:
         return None
     scale = abs(difference.relative_reduction / difference.mean) if difference.mean else 0.0
     return Gain(
