@@ -22,6 +22,7 @@ NAMES = {
     "torch._C._are_functorch_transforms_active": "ops.autograd, rivals.maxout: inside torch.func?",
     "torch._foreach_add": "segments: all parameters of a group at once",
     "torch._foreach_add_": "segments",
+    "torch._foreach_copy_": "segments",
     "torch._foreach_mul": "segments",
     "torch._foreach_sub": "segments",
     "torch._foreach_norm": "train: the norms of all gradients at once",

@@ -22,7 +22,10 @@ from torchapl.theorem import AffineForm
 Match = Callable[[str, nn.Module], bool]
 UnitDim = int | Callable[[str, tuple[int, ...]], int | None]
 _NORMALISATIONS = (
-    nn.modules.batchnorm._NormBase,  # batch and instance norm
+    nn.modules.batchnorm._BatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
     nn.GroupNorm,
     nn.LayerNorm,
     nn.RMSNorm,
