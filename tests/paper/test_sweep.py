@@ -165,6 +165,22 @@ def test_settings_of_all_runs_are_theirs_and_no_others() -> None:
     assert job.settings().precision == "float32"
 
 
+def test_the_command_changes_settings_of_all_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "modern", "--scale", "lab", "--runs", str(tmp_path), "--dry-run"]
+    only = ["--only", "cifar10-aug-fast-silu", "--seeds", "1"]
+    printed = []
+    for change in ([], ["--set", "epochs=1"]):
+        assert main([*command, *only, *change]) == 0
+        printed.append(capsys.readouterr().out)
+    assert "cifar10-aug-fast-silu" in printed[0]
+    # A tenth of the epochs: minutes became a minute.
+    assert printed[0] != printed[1]
+    assert main([*command, *only, "--set", "precison=float32"]) == 2
+    assert "did you mean 'precision'" in capsys.readouterr().err
+
+
 def test_the_default_keeps_its_plain_name(tmp_path: Path) -> None:
     pool = FakePool(tmp_path, best=(DEFAULT,))
     run_all(tmp_path, pool, "cifar10-cnn-relu")

@@ -164,7 +164,7 @@ def _print_plan(
 ) -> None:
     import torch
 
-    from torchapl.paper.experiments import START_SECONDS
+    from torchapl.paper.experiments import START_SECONDS, estimate
 
     on_gpu = args.device.startswith("cuda") or (args.device == "auto" and torch.cuda.is_available())
     runs, total = 0, 0.0
@@ -180,7 +180,8 @@ def _print_plan(
         later = sum(len(stage.candidates) for stage in sweep.stages(cell)[len(made) + 1 :])
         count = len(jobs) + later * sweep.selection_seeds
         done = 0 if missing else sum(job in results for job in finals)
-        cost = finals[0].settings().cost
+        # With what --set and the rows change.
+        cost = estimate(finals[0].settings())
         seconds = 0.0 if cost is None else count * (cost.gpu if on_gpu else cost.cpu)
         runs, total = runs + count, total + seconds
         print(f"{cell.experiment:40} {done:5} {count:6}  {duration(seconds)}")
