@@ -44,6 +44,20 @@ def recorded_epochs(epochs: int, count: int = _MOMENTS) -> set[int]:
     return {max(1, round(epochs * moment / count)) for moment in range(1, count + 1)}
 
 
+def _padded(lines: bytes) -> Tensor:
+    """Return bytes as a tensor, filled up to a power of two by zeros, which no line has.
+
+    For each length of a tensor that it writes, safetensors makes a type that ctypes keeps for ever.
+    """
+    size = 1 << len(lines).bit_length()
+    return torch.frombuffer(bytearray(lines.ljust(size, b"\0")), dtype=torch.uint8)
+
+
+def _unpadded(tensor: Tensor) -> bytes:
+    """Return what :func:`_padded` was given; also of older versions, which did not fill up."""
+    return bytes(tensor.numpy()).rstrip(b"\0")
+
+
 class Run:
     """One run in its folder.
 
@@ -118,7 +132,7 @@ class Run:
         tensors, facts = stored
         lines = tensors.pop(_LINES, None)
         self.trainer.restore(tensors, facts)
-        self.log.restore(self._lines_of_file() if lines is None else bytes(lines.numpy()))
+        self.log.restore(self._lines_of_file() if lines is None else _unpadded(lines))
         done = self.trainer.position.epoch
         if self.log.epochs != done:
             raise DamagedError(
@@ -197,9 +211,7 @@ class Run:
         tensors, facts = self.trainer.state()
         if self.world.is_first:
             step = self.trainer.position.step
-            # A buffer must not be empty: the last byte is no part of them.
-            lines = bytearray(self.log.lines + b"\n")
-            tensors[_LINES] = torch.frombuffer(lines, dtype=torch.uint8)[:-1]
+            tensors[_LINES] = _padded(self.log.lines)
             checkpoint.save(self.folder, "last", step, tensors, facts, keep=2)
             # The one before belonged to the state before.
             checkpoint.prune(self.folder, "best", keep=1)
