@@ -17,6 +17,7 @@ from torchapl.paper.experiments.rows import (
     HINGES,
     LEAKY25,
     OTHERS,
+    POSITION_BIAS,
     ActivationRow,
 )
 
@@ -74,6 +75,7 @@ OWN_ROWS = (
     ActivationRow(
         "apl-unit", "APL per unit, started as Leaky 0.25", Activation.parse("apl:2:leaky")
     ),
+    POSITION_BIAS,
 )
 
 

@@ -16,8 +16,14 @@ class ActivationRow:
     activation: Activation
 
 
-# Every activation that is not the paper's own has a row: to register it is enough.
-_OTHERS = [kind for kind in BUILT_IN if kind not in ("relu", "leaky", "apl")]
+# What a curve per position is beside its shape; in dense layers the bias is there already.
+POSITION_BIAS = ActivationRow(
+    "position-bias",
+    "Leaky ReLU 0.25 with a bias per position",
+    Activation.parse("position-bias"),
+)
+# Every other activation that is not the paper's own has a row: to register it is enough.
+_OTHERS = [kind for kind in BUILT_IN if kind not in ("relu", "leaky", "apl", POSITION_BIAS.name)]
 OTHERS = tuple(
     ActivationRow(kind, ACTIVATIONS.get(kind).title, Activation.parse(kind)) for kind in _OTHERS
 )
