@@ -92,3 +92,15 @@ def test_heights_take_over_where_relu_was() -> None:
     torch.testing.assert_close(knots[6] - knots[3], 3 * inputs.std((0, 2), correction=0))
     # Beyond the last knot it goes on as between the last two: as x.
     torch.testing.assert_close(unit(knots[6:] + 1), knots[6:] + 1)
+
+
+def test_ways_to_train_curves_are_compared(tmp_path: Path) -> None:
+    program = ("benchmarks/curve_training.py", "--results", str(tmp_path / "runs.jsonl"))
+    command = ("run", "atlas-dnn-apl-default", "--scale", "smoke", "--rates", "0.004,1e30")
+    ways = ("--ways", "usual,pull,bends,placed-late", "--seeds", "2")
+    # The larger rate diverges, and is not chosen.
+    assert run(*program, *command, *ways).count("nan") == 8
+    assert run(*program, *command, *ways) == ""
+    table = run(*program, "table").splitlines()
+    assert len(table) == 7
+    assert all(re.search(r"\| 0\.\d{4} \(.*, 2 \|.* 0.004 \|", line) for line in table[2:6])
