@@ -17,6 +17,7 @@ _METHODS = (
     "| CNN +",
     "| NIN +",
     "| DNN +",
+    "| Fast ResNet +",
     "| ReLU |",
     "| APL, S =",
     "| CIFAR-10 CNN |",
