@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -206,6 +207,27 @@ def test_fewest_links_pass_all_gates_in_order() -> None:
             line = lines[sum(crossing < position for crossing in crossings)]
             assert low - 1e-9 <= line.slope * position + line.intercept <= high + 1e-9
         assert fewest_links(x, lower, upper, limit=len(lines) - 1) is None
+
+
+def test_links_cross_inside_the_tube_also_where_they_touch_its_corners() -> None:
+    numbers = random.Random(0)
+    for _ in range(500):
+        n = numbers.randint(3, 14)
+        width = numbers.choice((0.25, 0.5, 1.0, 1.5, 2.0))
+        y = [numbers.randint(-6, 6) / 2 for _ in range(n)]
+        lower = [v - width * numbers.choice((0.5, 1.0)) for v in y]
+        upper = [v + width for v in y]
+        lines = fewest_links(range(n), lower, upper, limit=n)
+        assert lines is not None
+        for f, g in itertools.pairwise(lines):
+            crossing = (f.intercept - g.intercept) / (g.slope - f.slope)
+            gate = min(int(crossing), n - 2)
+            low, high = (
+                ends[gate] + (crossing - gate) * (ends[gate + 1] - ends[gate])
+                for ends in (lower, upper)
+            )
+            value = f.slope * crossing + f.intercept
+            assert low - 1e-6 <= value <= high + 1e-6
 
 
 def test_fewest_links_begin_with_a_given_line() -> None:

@@ -24,6 +24,7 @@ TESTS = (
     "test_ops.py",
     "test_autograd.py",
     "test_functional.py",
+    "test_fusion.py",
     "test_geometry.py",
     "test_segments.py",
 )

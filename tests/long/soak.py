@@ -11,6 +11,7 @@ or any growth of files or threads, is an error, exit code 1.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import os
 import shutil
@@ -38,6 +39,7 @@ from torchapl.paper.train import train
 # Bytes of a round that may be noise of the allocator: what a leaked tensor, graph or model has is
 # more.
 NOISE = 4096
+LIBC = ctypes.CDLL(None)
 # Of rounds, for the interval of a slope.
 BLOCKS = 10
 
@@ -53,6 +55,9 @@ class Sample:
     @classmethod
     def take(cls) -> Sample:
         gc.collect()
+        # What is free, but not given back, is no growth: it took as much as there was at the most.
+        if hasattr(LIBC, "malloc_trim"):
+            LIBC.malloc_trim(0)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return cls(
             pages * os.sysconf("SC_PAGE_SIZE"),
@@ -134,7 +139,9 @@ def report(name: str, samples: list[Sample]) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of training, by the processor's clock")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="of training, by the processor's clock"
+    )
     parser.add_argument("--swaps", type=int, default=1000)
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)

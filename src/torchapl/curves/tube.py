@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 Points = Sequence[float]
+# Of the way between two gates: next to the first.
+_BESIDE = 1e-9
 
 
 class Line(NamedTuple):
@@ -45,7 +47,7 @@ def fewest_links(
         limit: How many lines are allowed.
         between: Whether also between the gates consecutive lines have to cross inside the tube,
             which is straight there.
-        start: A line that has to be the first one, if given.
+        start: A line that has to be the first one, if given; it begins at gate 0.
     """
     lines: list[Line] = []
     low = up = _From(0)
@@ -54,10 +56,11 @@ def fewest_links(
         j = _first_missed(x, lower, upper, start)
         if j == len(x):
             return lines
+        # The way to gate 1 is no part of the tube: gate 0 says where the next line may begin.
         if start.slope * x[j] + start.intercept < lower[j]:
-            low = _From(j, _exit(start, x, lower, j, _From(0)))
+            low = _From(j, _exit(start, x, lower, j, _From(1)))
         else:
-            up = _From(j, _exit(start, x, upper, j, _From(0)))
+            up = _From(j, _exit(start, x, upper, j, _From(1)))
     while len(lines) < limit:
         if not between:
             low, up = _From(low.gate), _From(up.gate)
@@ -179,7 +182,10 @@ def _exit(line: Line, x: Points, ends: Points, j: int, since: _From) -> tuple[fl
         return None
     inside = abs(line.slope * x0 + line.intercept - y0)
     outside = abs(line.slope * x[j] + line.intercept - ends[j])
-    position = x0 + (x[j] - x0) * inside / (inside + outside)
+    if outside == 0:
+        return None
+    # A line that touches the edge at x0 leaves right of it: the hulls have what is at x0 already.
+    position = x0 + (x[j] - x0) * max(inside / (inside + outside), _BESIDE)
     if not x0 < position < x[j]:
         return None
     return position, line.slope * position + line.intercept
