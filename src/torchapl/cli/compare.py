@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchapl.cli.reproduce import add_pool_arguments, complete, print_tables
 from torchapl.cli.train import add_experiment_arguments
+
+if TYPE_CHECKING:
+    from torchapl.paper.experiments import Table
+    from torchapl.paper.sweep import Sweep
+    from torchapl.paper.sweep.comparison import Comparison
+    from torchapl.paper.sweep.jobs import Results
 
 EXAMPLES = """examples:
   torchapl compare atlas-dnn-relu --scale lab --activations relu,silu,apl --seeds 5 --workers 2
@@ -73,10 +80,32 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the runs, print the table, write the report; 1 if a run ended without a result."""
+    """Do the runs, print the table, write the report.
+
+    Returns 1 if a run ended without a result, or if all runs of an activation failed.
+    """
     from torchapl.paper.report.html import write_report
-    from torchapl.paper.sweep.comparison import RATES, Comparison
     from torchapl.paper.sweep.jobs import read_results
+
+    comparison = _comparison(args)
+    table, sweep = comparison.table(), comparison.sweep(args.seeds)
+    _check_data(args, table, sweep)
+    comparison.save(args.runs)
+    broken = complete(args, [table], sweep, {})
+    results = read_results(args.runs)
+    print_tables(args, [table], sweep, results)
+    for job, error in broken.items():
+        print(f"no result: {job.folder(args.runs)}: {error}", file=sys.stderr)
+    is_row_lost = _tell_failures(table, sweep, results)
+    if results:
+        output = args.output or args.runs / "report.html"
+        write_report(args.runs, output)
+        print(f"the learned curves and all runs: {output}", file=sys.stderr)
+    return 1 if broken or is_row_lost else 0
+
+
+def _comparison(args: argparse.Namespace) -> Comparison:
+    from torchapl.paper.sweep.comparison import RATES, Comparison
 
     for name, least in (("seeds", 1), ("selection_seeds", 1), ("workers", 1)):
         if getattr(args, name) < least:
@@ -84,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.activations) < 2:
         raise ValueError("--activations needs at least two, such as relu,silu,apl")
     args.baseline = args.baseline or args.activations[0]
-    comparison = Comparison(
+    return Comparison(
         args.experiment,
         args.activations,
         args.scale,
@@ -94,15 +123,34 @@ def run(args: argparse.Namespace) -> int:
         args.baseline,
         args.held_out,
     )
-    table, sweep = comparison.table(), comparison.sweep(args.seeds)
-    comparison.save(args.runs)
-    broken = complete(args, [table], sweep, {})
+
+
+def _check_data(args: argparse.Namespace, table: Table, sweep: Sweep) -> None:
+    """Refuse data that no run can use, in one line, before each run says so after its start."""
+    from torchapl.paper.data import DATA_SETS, DataError, default_root
+    from torchapl.paper.data.own import check_parts
+    from torchapl.paper.sweep.jobs import read_results
+
+    # A cluster may have the data where this machine has none.
+    if args.ray is not None:
+        return
     results = read_results(args.runs)
-    print_tables(args, [table], sweep, results)
-    for job, error in broken.items():
-        print(f"no result: {job.folder(args.runs)}: {error}", file=sys.stderr)
-    if results:
-        output = args.output or args.runs / "report.html"
-        write_report(args.runs, output)
-        print(f"the learned curves and all runs: {output}", file=sys.stderr)
-    return 1 if broken else 0
+    wanted = {job.settings().data for cell in table.cells for job in sweep.next_jobs(cell, results)}
+    for data in wanted:
+        content = DATA_SETS.get(data.name).load(args.data or default_root())
+        try:
+            check_parts(content, data.validation, data.limit)
+        except DataError as error:
+            raise DataError(f"{data.name}: {error}") from error
+
+
+def _tell_failures(table: Table, sweep: Sweep, results: Results) -> bool:
+    """Say why runs that count failed; return whether some activation has no other."""
+    is_row_lost = False
+    for cell in table.cells:
+        runs = sweep.final_runs(cell, results)[1].values()
+        failed = [run for run in runs if run.status == "failed"]
+        for run in failed:
+            print(f"failed: {run.folder}: {run.error}", file=sys.stderr)
+        is_row_lost |= 0 < len(failed) == len(runs)
+    return is_row_lost
