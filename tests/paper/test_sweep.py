@@ -363,6 +363,16 @@ def test_every_cell_is_compared_with_relu_on_the_same_data() -> None:
         assert baseline.data.augment == own.data.augment
 
 
+@pytest.mark.parametrize("rates", [None, (0.5, 1.0)])
+def test_rates_are_multiples_of_the_one_that_was_set(rates: tuple[float, ...] | None) -> None:
+    sweep = Sweep("lab", 1, rates=rates, overrides=("optim.lr=0.006", "epochs=1"))
+    cell = TABLES["table2"].rows[2].cells["atlas"]
+    chosen = [job.overrides for job in sweep.next_jobs(cell, {})]
+    values = [0.006 * factor for factor in rates or (1, 2, 4, 8)]
+    assert [sorted(job)[-1] for job in chosen] == [f"optim.lr={value:g}" for value in values]
+    assert all(sum("optim.lr" in text for text in job) == 1 for job in chosen)
+
+
 def test_the_modern_table_has_one_rate_for_all_rows_and_a_wider_control() -> None:
     cells = {cell.experiment: cell for cell in TABLES["modern"].cells}
     sweep = Sweep("lab", seeds=2)

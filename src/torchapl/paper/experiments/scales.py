@@ -154,21 +154,25 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
     return replace(small, cost=estimate(small))
 
 
-def rates(experiment: Experiment, scale: str) -> tuple[str, ...]:
-    """Return the learning rates among which validation rows decide at a scale, as assignments.
+def rate_factors(experiment: Experiment, scale: str) -> tuple[float, ...]:
+    """Return by what a scale multiplies learning rates, for validation rows to choose one.
 
     Example:
         >>> from torchapl.paper.experiments import get
-        >>> rates(get("cifar10-cnn-relu"), "lab")
-        ('optim.lr=0.02', 'optim.lr=0.04', 'optim.lr=0.08')
+        >>> rate_factors(get("cifar10-cnn-relu"), "lab")
+        (1.0, 2.0, 4.0)
     """
     recipe = _recipe_of(experiment, scale)
-    factors = () if recipe is None else recipe.rates
-    return multiplied_rates(scaled(experiment, scale), factors)
+    return () if recipe is None else recipe.rates
 
 
 def multiplied_rates(experiment: Experiment, factors: Iterable[float]) -> tuple[str, ...]:
-    """Return multiples of an experiment's learning rate, as assignments."""
+    """Return multiples of an experiment's learning rate, as assignments.
+
+    Example:
+        >>> multiplied_rates(Experiment("mine", net="nin", optim=Optim(lr=0.02)), [1, 2])
+        ('optim.lr=0.02', 'optim.lr=0.04')
+    """
     return tuple(f"optim.lr={experiment.optim.lr * factor:g}" for factor in factors)
 
 

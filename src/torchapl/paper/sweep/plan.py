@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from torchapl.paper.config import Experiment, override, override_all
+from torchapl.paper.config import assignments, override, override_all
 from torchapl.paper.experiments import Cell, get, scale_named, scaled
-from torchapl.paper.experiments.scales import multiplied_rates, rates
+from torchapl.paper.experiments.scales import multiplied_rates, rate_factors
 from torchapl.paper.sweep.ensemble import averaged
 from torchapl.paper.sweep.jobs import Job, Results, job_of
 from torchapl.runs import RunResult
@@ -68,17 +68,19 @@ class Sweep:
         scale = scale_named(self.scale)
         stages = []
         decider = cell.rate_from or cell.experiment
-        rates = self._rates(get(decider))
+        rates = self._rates(decider, cell)
         if self.selection_seeds and rates:
             stages.append(Stage(decider, rates))
         if self.selection_seeds and scale.chooses and cell.choices:
             stages.append(Stage(cell.experiment, cell.choices))
         return stages
 
-    def _rates(self, experiment: Experiment) -> tuple[str, ...]:
-        if self.rates is None:
-            return rates(experiment, self.scale)
-        return multiplied_rates(scaled(experiment, self.scale), self.rates)
+    def _rates(self, decider: str, cell: Cell) -> tuple[str, ...]:
+        experiment = get(decider)
+        factors = rate_factors(experiment, self.scale) if self.rates is None else self.rates
+        # Of the rate that the user has set, if there is one.
+        common = (*cell.settings, *self.overrides)
+        return multiplied_rates(override_all(scaled(experiment, self.scale), common), factors)
 
     def choices(self, cell: Cell, results: Results) -> tuple[list[Choice], list[Job]]:
         """Return the decisions made so far and the runs that the next one waits for."""
@@ -104,6 +106,9 @@ class Sweep:
         # What changes nothing is left out, so that the run is found under its plain name.
         settings = scaled(get(experiment), self.scale)
         common = (*cell.settings, *self.overrides)
+        # What was chosen stands in place of what it was chosen around.
+        chosen = assignments(overrides)
+        common = tuple(text for text in common if not assignments([text]).keys() & chosen.keys())
         effective = [text for text in common if override(settings, text) != settings]
         settings = override_all(settings, effective)
         effective += [text for text in overrides if override(settings, text) != settings]
