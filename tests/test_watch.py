@@ -59,6 +59,26 @@ def test_a_look_changes_nothing_and_sees_inputs_given_by_name(look: Any) -> None
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_look_puts_sparse_buffers_back(layout: torch.layout) -> None:
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unit = APL(3)
+            self.register_buffer("adjacency", torch.eye(16).to_sparse(layout=layout))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.adjacency.mul_(2)
+            return self.unit(self.adjacency @ x)
+
+    net = Graph()
+    adjacency = net.adjacency
+    assert observe_ranges(net, [BATCH]).keys() == {"unit"}
+    assert net.adjacency is adjacency
+    assert torch.equal(adjacency.to_dense(), torch.eye(16))
+
+
 def test_a_look_that_fails_changes_nothing_either() -> None:
     net = Net()
     before, random = copy.deepcopy(net.state_dict()), torch.get_rng_state()

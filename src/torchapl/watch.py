@@ -175,8 +175,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
             for module, name, buffer, before in buffers:
                 # Forward may have filled the tensor or put another in its place.
                 module._buffers[name] = buffer
-                # Only where needed: a copy would count as a change of the buffer's version.
-                if not torch.equal(buffer, before):
+                # Only where needed: a copy would count as a change of the buffer's version. Sparse
+                # tensors cannot be compared.
+                if buffer.layout != torch.strided or not torch.equal(buffer, before):
                     buffer.copy_(before)
 
 

@@ -236,6 +236,12 @@ def test_a_graph_that_would_be_wrong_is_not_made(net: Net, reason: str) -> None:
     assert torch.equal(torch.get_rng_state(), states[1])
 
 
+def test_a_sparse_buffer() -> None:
+    net = Net(lambda net, x: net.act(torch.sparse.mm(net.adjacency, net.first(x))), act=nn.ReLU())
+    net.register_buffer("adjacency", torch.eye(8).to_sparse())
+    assert isinstance(swap_activations(net, torch.randn(8, 6)).act, APL)
+
+
 def test_lazy_modules() -> None:
     net = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU())
     swap_activations(net, torch.randn(2, 3, 6, 6))
