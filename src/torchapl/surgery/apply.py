@@ -17,6 +17,8 @@ from torchapl.surgery.trace import NotTraceableError, Traced, activation_of, tra
 
 _REPLACED = "_replaced"
 _ORIGINAL_CLASS = "_rewritten_from"
+# Of a module that was a graph module before; others have none.
+_ORIGINAL_GRAPH = "_graph_before_swap"
 # The names of the children, in their order, with those that were dropped.
 _ORIGINAL_CHILDREN = "_children_before_swap"
 _FLAGS = "_flags_before_swap"
@@ -238,9 +240,16 @@ def restore_forward(module: RewrittenModule) -> None:
     state, children = vars(module), module._modules
     before = state.pop(_ORIGINAL_CHILDREN)
     module._modules = {name: children.get(name, dropped) for name, dropped in before.items()}
+    original, graph = state.pop(_ORIGINAL_CLASS), state.pop(_ORIGINAL_GRAPH, None)
+    if graph is not None:
+        # Every graph module has a class of its own, which holds its forward.
+        module.__class__ = type(original.__new__(original))
+        type(module).__name__ = original.__name__
+        module.graph = graph
+        return
     for name in set(vars(fx.GraphModule(nn.Module(), fx.Graph()))) - set(vars(nn.Module())):
         state.pop(name, None)
-    module.__class__ = state.pop(_ORIGINAL_CLASS)
+    module.__class__ = original
 
 
 def _trace(module: nn.Module, plan: Rewrite) -> Traced:
@@ -256,7 +265,7 @@ def _trace(module: nn.Module, plan: Rewrite) -> Traced:
 def _assemble(
     module: nn.Module, traced: Traced, dropped: Sequence[str], units: Mapping[str, nn.Module]
 ) -> RewrittenModule:
-    original = vars(module).get(_ORIGINAL_CLASS, type(module))
+    original = vars(module).get(_ORIGINAL_CLASS, _class_of(module))
     result = _empty(original)
     # Those that a graph module has beside the attributes of any module.
     result.__dict__.update(fx.GraphModule(nn.Module(), fx.Graph()).__dict__)
@@ -276,6 +285,9 @@ def _assemble(
     for name, unit in units.items():
         result.add_module(name, unit)
     result.__dict__[_ORIGINAL_CLASS] = original
+    if isinstance(module, fx.GraphModule) and not isinstance(module, RewrittenModule):
+        # A copy, which does not hold the module that it is from.
+        result.__dict__[_ORIGINAL_GRAPH] = copy.deepcopy(module.graph)
     result.__dict__["_graph"] = traced.graph
     result.__setstate__({})
     return result
@@ -311,6 +323,15 @@ def _moved_hooks(module: nn.Module, result: nn.Module) -> dict[int, Any]:
         if getattr(hook, "with_module", False):
             hooks[key].module = weakref.ref(result)
     return hooks
+
+
+def _class_of(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module, of a graph module the one that others have, too.
+
+    Its own cannot be pickled, and the ``__call__`` there would find itself in a class beneath it.
+    """
+    own = type(module)
+    return own.__mro__[1] if own.__qualname__.endswith("GraphModuleImpl") else own
 
 
 def _empty(original: type[nn.Module]) -> RewrittenModule:

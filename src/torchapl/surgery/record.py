@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ _TORCH_FILES = ("overrides.py", "nn/functional.py", "nn/modules/module.py", "_te
 _BETWEEN = {__file__, *(str(Path(torch.__file__).parent / file) for file in _TORCH_FILES)}
 # Stands for a tensor in recorded arguments: those of all modules at once would fill the memory.
 _TENSOR = torch.empty(0)
+# Recording and tracing stand in for methods of every module, whichever thread calls them.
+ONE_AT_A_TIME = threading.RLock()
 _LOOK_AT_SHAPE = ("__get__", "size", "dim", "numel", "stride")
 
 
@@ -124,12 +127,13 @@ class Recorder(TorchFunctionMode):
         self._overwritten = OverwrittenInputs(self._tracker)
         self._count = 0
         self._paused = 0
+        self._thread = threading.get_ident()
 
     def call_module(
         self, original: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any
     ) -> Any:
         """Stand in for ``nn.Module.__call__``."""
-        if self._paused:
+        if self._looks_away():
             return original(module, *args, **kwargs)
         self._check_reuse((args, kwargs))
         if type(module) in functions.KINDS:
@@ -147,7 +151,7 @@ class Recorder(TorchFunctionMode):
         self, owner: nn.Module, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Stand in for a function that a module keeps as an attribute."""
-        if self._paused or not self._stack or self._stack[-1].owner is not owner:
+        if self._looks_away() or not self._stack or self._stack[-1].owner is not owner:
             return function(*args, **kwargs)
         self._check_reuse((args, kwargs))
         plain = self._as_activation(function, args, kwargs)
@@ -258,6 +262,10 @@ class Recorder(TorchFunctionMode):
                 self._candidates[id(candidate)] = (candidate, _examine(candidate, args[0]))
         return self._candidates[id(candidate)][1]
 
+    def _looks_away(self) -> bool:
+        """Tell whether a call is one of the recorder's own or of another thread."""
+        return self._paused > 0 or threading.get_ident() != self._thread
+
     def _check_reuse(self, values: object) -> None:
         self._overwritten.check(values, self._stack[-1].owner if self._stack else None)
 
@@ -278,7 +286,7 @@ def record(model: nn.Module, example_inputs: Inputs) -> Recording:
     """Run the model once in evaluation mode and return its activation calls."""
     recorder = Recorder(model)
     attributes = _seen_attributes(model, recorder.call_attribute)
-    with attributes, _seen_modules(recorder.call_module), untouched(model), recorder:
+    with ONE_AT_A_TIME, attributes, _seen_modules(recorder.call_module), untouched(model), recorder:
         output = call(model, example_inputs)
     return Recording(recorder.invocations, output)
 
