@@ -199,6 +199,39 @@ def test_decay_is_a_penalty_on_slopes() -> None:
     torch.testing.assert_close(decayed.offset, penalised.offset)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kernels", [False, True])
+def test_decay_alone_is_that_of_the_optimiser(
+    kind: Any,
+    maximize: bool,
+    fused: bool,
+    scaled: bool,
+    kernels: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unit, plain = (APL(3, num_hinges=1, init="leaky") for _ in range(2))
+    # A single hinge is a segment but for the unit, which counts twice in SGD and once in Adam.
+    rate = 0.1 * UNIT**2 if kind is torch.optim.SGD else 0.1 * UNIT
+    groups = parameter_groups(unit, curve_decay=0.5)[:1]
+    by_segments = kind(groups, lr=0.1, maximize=maximize, fused=fused)
+    by_torch = kind([plain.slope], lr=rate, weight_decay=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+    if not kernels:
+        monkeypatch.setattr(extension, "has_kernels", lambda: False)
+    for _ in range(5):
+        by_segments.zero_grad()
+        scaler.scale(0 * unit(X).sum()).backward()
+        scaler.step(by_segments)
+        scaler.update()
+        plain.slope.grad = torch.zeros_like(plain.slope)
+        by_torch.step()
+    assert plain.slope.abs().max() < 0.25
+    torch.testing.assert_close(unit.slope, plain.slope)
+
+
 def test_training_resumes_from_a_checkpoint() -> None:
     straight = start()
     optimizer = torch.optim.Adam(parameter_groups(straight), lr=0.02)

@@ -73,18 +73,26 @@ _visits: WeakKeyDictionary[Optimizer, list[_Visit]] = WeakKeyDictionary()
 # All parameters of a group at once, and on the CPU in one operator before the step and one after
 # it: as operations on single tensors they took a tenth of the step of a small network.
 def _turned(
-    slopes: list[Tensor], grads: list[Tensor], unit: float, decay: float
+    slopes: list[Tensor], grads: list[Tensor], unit: float, decay: float | Tensor
 ) -> tuple[list[Tensor], list[Tensor] | Tensor]:
     """Return the gradients by segment slopes, and a copy of the slopes in a form for _move_."""
     if _has_operators(slopes, grads):
         with torch._C._AutoDispatchBelowAutograd():
-            turned, before = segment_gradients_operator(grads, slopes, unit, decay)
+            turned, before = segment_gradients_operator(grads, slopes, unit, float(decay))
         return turned, before
     with torch.no_grad():
-        honest = torch._foreach_add(grads, slopes, alpha=decay) if decay else grads
+        honest = _decayed(slopes, grads, decay)
         turned = list(torch._foreach_mul(honest, -unit))
         torch._foreach_add_([t[1:] for t in turned], [grad[:-1] for grad in honest], alpha=unit)
         return turned, [slope.detach().clone() for slope in slopes]
+
+
+def _decayed(slopes: list[Tensor], grads: list[Tensor], decay: float | Tensor) -> list[Tensor]:
+    if isinstance(decay, Tensor):
+        # As alpha its value would have to come from the device.
+        pulls = [slope * decay.to(slope.device, non_blocking=True) for slope in slopes]
+        return list(torch._foreach_add(grads, pulls))
+    return list(torch._foreach_add(grads, slopes, alpha=decay)) if decay else grads
 
 
 def _move_(slopes: list[Tensor], before: list[Tensor] | Tensor, unit: float) -> None:
@@ -141,13 +149,22 @@ def _turn_gradients(optimizer: Optimizer) -> None:
         if not parameters:
             continue
         unit, grads = group[UNIT_KEY], [parameter.grad for parameter in parameters]
-        decay = group.get(DECAY_KEY, 0.0)
+        decay = _decay_of(group, getattr(optimizer, "grad_scale", None))
         turned, before = _turned(_whole(parameters), _whole(grads), unit, decay)
         turned = [*map(_sharded_like, turned, parameters)]
         visits.append(_Visit(parameters, unit, before, grads, turned))
         for parameter, grad in zip(parameters, turned, strict=True):
             parameter.grad = grad
             grad._torchapl_turned = True  # type: ignore[attr-defined]  # a mark of our own
+
+
+def _decay_of(group: dict[str, Any], grad_scale: Tensor | None) -> float | Tensor:
+    """Return the decay that, as a part of the gradient, the step takes for its own decay."""
+    decay: float = group.get(DECAY_KEY, 0.0)
+    # The step turns gradients around, and fused ones divide them by the scale of a GradScaler.
+    if group.get("maximize", False):
+        decay = -decay
+    return decay if grad_scale is None or not decay else decay * grad_scale
 
 
 def _goes_on(visit: _Visit) -> bool:
