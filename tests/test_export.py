@@ -54,6 +54,19 @@ def test_exported_program_is_saved_and_takes_any_batch() -> None:
     torch.testing.assert_close(loaded(other), net(other))
 
 
+@pytest.mark.filterwarnings("ignore:units of shape")
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_program_takes_any_length(strict: bool) -> None:
+    net = nn.Sequential(nn.Conv1d(3, 8, 3, padding=1), APL(8))
+    length = torch.export.Dim("length")
+    program = torch.export.export(
+        net, (torch.randn(2, 3, 20),), dynamic_shapes=({2: length},), strict=strict
+    )
+    # Also where the length is that of the other axis.
+    for other in (torch.randn(2, 3, 33), torch.randn(2, 3, 8)):
+        torch.testing.assert_close(program.module()(other), net[1](net[0](other)))
+
+
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_traced_program_holds_the_formula() -> None:
     net, x = network(), torch.randn(4, 3, 8, 8)

@@ -70,9 +70,11 @@ def apl(input: Tensor, slope: Tensor, offset: Tensor, *, unit_dim: int | None = 
 
 
 def _warn_of_two_axes(input: Tensor, slope: Tensor) -> None:
+    # A compiled or exported graph holds no warning, and to compare its sizes would bind them.
+    if torch.compiler.is_compiling() or _is_exporting():
+        return
     _, channels, last = input.shape
-    # A compiled graph holds no warning.
-    if channels != last or slope.shape[1:] != (last,) or torch.compiler.is_compiling():
+    if channels != last or slope.shape[1:] != (last,):
         return
     warnings.warn(
         f"units of shape ({last},) fit two axes of an input of shape {tuple(input.shape)} and take "
