@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize, prune
 
 import torchapl
 from torchapl import APL, LazyAPL, apl
+from torchapl.modules import AffineAPL
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,12 @@ def test_module_is_the_function(unit_shape: object, shape: tuple[int, ...], unit
 def test_repr_shows_what_matters() -> None:
     assert repr(APL((3, 4), 5, unit_dim=2)) == "APL((3, 4), num_hinges=5, unit_dim=2)"
     assert repr(LazyAPL(5, "unit")) == "LazyAPL(num_hinges=5, per='unit', unit_dim=1)"
+
+
+def test_repr_of_an_affine_unit_also_without_values() -> None:
+    numbers = "scale=2, shift=0, skip=-0.5, center=0"
+    assert numbers in repr(AffineAPL(8, scale=2.0, skip=-0.5))
+    assert "scale=?, shift=?, skip=?, center=?" in repr(AffineAPL(8, device="meta"))
 
 
 def test_device_and_dtype() -> None:

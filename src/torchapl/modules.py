@@ -255,7 +255,12 @@ class AffineAPL(nn.Module):
 
     def extra_repr(self) -> str:
         numbers = ("scale", "shift", "skip", "center")
-        return ", ".join(f"{name}={getattr(self, name).item():.6g}" for name in numbers)
+        return ", ".join(f"{name}={_shown(getattr(self, name))}" for name in numbers)
+
+
+def _shown(number: Tensor) -> str:
+    # On the meta device there are no values.
+    return "?" if number.is_meta else f"{number.item():.6g}"
 
 
 Unit = APL | AffineAPL
