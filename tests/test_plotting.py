@@ -61,3 +61,11 @@ def test_affine_units_are_drawn_as_they_are() -> None:
     line = axes.get_lines()[0]
     x, y = (torch.from_numpy(data) for data in (line.get_xdata(), line.get_ydata()))
     torch.testing.assert_close(y, tanh(x[:, None].expand(-1, 3))[:, 0].detach())
+
+
+def test_another_default_device_makes_no_difference() -> None:
+    unit = APL(3, init=init.authors_)
+    expected = torchapl.plot(unit).axes[0].get_lines()[0].get_ydata()
+    with torch.device("meta"):
+        found = torchapl.plot(unit).axes[0].get_lines()[0].get_ydata()
+    assert (found == expected).all()

@@ -55,7 +55,8 @@ def plot(
     rows = math.ceil(len(units) / columns)
     figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    x = torch.linspace(low, high, 201)
+    # On the CPU, whatever `with torch.device(...)` says: matplotlib takes its values.
+    x = torch.linspace(low, high, 201, device="cpu")
     for axes, (name, unit) in zip(panels, units, strict=False):
         curves = sample(unit, x).float().cpu().reshape(-1, len(x))
         _draw_curves(axes, x, curves, max_curves)

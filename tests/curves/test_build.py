@@ -162,3 +162,12 @@ def test_units_stand_on_the_axis_asked_for() -> None:
     assert unit(torch.randn(2, 5, 3)).shape == (2, 5, 3)
     with pytest.raises(ValueError, match="fit"):
         unit(torch.randn(2, 3, 5))
+
+
+def test_another_default_device_makes_no_difference() -> None:
+    x = torch.tensor([-3.0, 2.5, 8.0])
+    with torch.device("meta"):
+        relu6 = from_piecewise_linear(
+            [0.0, 6.0], [0.0, 1.0, 0.0], 6.0, affine=True, device="cpu", num_hinges=3
+        )
+    assert relu6(x).tolist() == [0.0, 2.5, 6.0]

@@ -329,3 +329,81 @@ def test_knots_do_not_depend_on_the_size_of_the_function(size: float) -> None:
     assert torch.equal(found(torch.tanh(x)), found(size * torch.tanh(x)))
     # They have moved to where a symmetric curve wants them.
     assert found(torch.tanh(x)).tolist() == pytest.approx([-1.1, 1.1], abs=0.3)
+
+
+JUMPS: list[tuple[Function, tuple[float, float], float]] = [
+    (F.hardshrink, (-2.0, 2.0), 0.5),
+    (torch.sign, (-2.0, 2.0), 0.0),
+    (torch.round, (0.3, 1.2), 0.5),
+    (lambda x: torch.where(x < 0.7, 0.0, x), (-3.3, 8.1), 0.7),
+    # Far smaller than what the function does elsewhere between two samples.
+    (lambda x: torch.exp(x) + (x > -1) * 30, (-2.0, 10.0), -1.0),
+    (torch.tan, (1.0, 2.0), math.pi / 2),
+]
+
+
+@pytest.mark.parametrize(("function", "interval", "place"), JUMPS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_hinges": None, "tolerance": 0.01},
+        {"num_hinges": 8},
+        {"num_hinges": 8, "tolerance": 0.01},
+        {"num_hinges": 3, "norm": "squares"},
+    ],
+    ids=str,
+)
+def test_functions_that_jump_are_refused(
+    function: Function, interval: tuple[float, float], place: float, options
+) -> None:
+    with pytest.raises(ValueError, match=r"function is not continuous near x = \S+: ") as error:
+        fit(function, interval=interval, **options)
+    stated = float(str(error.value).split("x = ")[1].split(":")[0])
+    # At a jump from 0 to 0 both sides are near enough.
+    assert abs(stated) == pytest.approx(abs(place), abs=1e-5)
+
+
+STEEP: list[Function] = [
+    lambda x: 1e3 * F.hardsigmoid(x),
+    lambda x: F.hardsigmoid(1e3 * x),
+    lambda x: torch.tanh(50 * x),
+    lambda x: torch.tanh(1e6 * (x - 0.123)),
+    lambda x: x.abs().sqrt(),
+    # In steps that are rounding.
+    lambda x: torch.tanh(50 * x.float()),
+    lambda x: F.silu(x.float()).to(x.dtype),
+]
+
+
+@pytest.mark.parametrize("function", STEEP)
+@pytest.mark.parametrize("tolerance", [None, 0.01])
+def test_steep_functions_are_no_jumps(function: Function, tolerance: float | None) -> None:
+    found = fit(function, None if tolerance else 12, (-2.0, 3.0), tolerance=tolerance)
+    assert found.max_error < (tolerance or 0.1 * 1e3)
+
+
+def test_a_jump_within_the_tolerance_is_none() -> None:
+    def stairs(x: Tensor) -> Tensor:
+        return (x * 256).round() / 256
+
+    assert fit(stairs, None, (-1.0, 1.0), tolerance=0.01).max_error <= 0.01
+    with pytest.raises(ValueError, match="not continuous"):
+        fit(stairs, None, (-1.0, 1.0), tolerance=0.001)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_hinges": None, "tolerance": 0.01},
+        {"num_hinges": 3},
+        {"num_hinges": 3, "norm": "squares"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [F.gelu, torch.tanh])
+def test_another_default_device_makes_no_difference(function: Function, options) -> None:
+    expected = fit(function, interval=(-3.0, 3.0), **options)
+    with torch.device("meta"):
+        found = fit(function, interval=(-3.0, 3.0), **options)
+    assert found.max_error == expected.max_error
+    assert torch.equal(found.slope, expected.slope)

@@ -163,3 +163,12 @@ def test_distance_names_bad_arguments() -> None:
         curves.distance(APL(), APL(), interval=(1.0, 0.0))
     with pytest.raises(ValueError, match="norm must be"):
         curves.distance(APL(), APL(), norm="l1")
+
+
+@pytest.mark.parametrize("norm", ["uniform", "squares"])
+def test_another_default_device_makes_no_difference(norm: str) -> None:
+    first, second = APL(5, 3, init="authors"), APL(5, 3, init="leaky")
+    expected = curves.distance(first, second, interval=(-2.0, 2.0), norm=norm)
+    with torch.device("meta"):
+        found = curves.distance(first, second, interval=(-2.0, 2.0), norm=norm)
+    assert torch.equal(found, expected)

@@ -116,3 +116,39 @@ def test_calls_with_narrow_ranges_share_a_fit(monkeypatch: pytest.MonkeyPatch) -
     forms.note(nn.GELU(), (-0.01, 0.01))
     other = forms.of(nn.GELU(), (-0.01, 0.01), torch.float32)
     assert not torch.equal(other.slope, curves[0].slope)
+
+
+def test_a_threshold_of_zero_shrinks_nothing() -> None:
+    form = functions.Forms(None, 3e-4).of(nn.Softshrink(0.0), (-1.0, 1.0), torch.float32)
+    x = torch.linspace(-3, 3, 99, dtype=torch.float64)
+    torch.testing.assert_close(form.evaluate(x), x)
+
+
+@pytest.mark.parametrize("num_hinges", [None, 8])
+def test_a_function_that_jumps_has_no_curve(num_hinges: int | None) -> None:
+    forms, function = functions.Forms(num_hinges, 3e-4), nn.Hardshrink()
+    # Also where the jump is small beside the values.
+    for interval in ((-2.0, 2.0), (-1000.0, 1000.0)):
+        forms.note(function, interval)
+    for interval in ((-2.0, 2.0), (-1000.0, 1000.0)):
+        with pytest.raises(ValueError, match=r"function is not continuous near x = -?0\.5"):
+            forms.of(function, interval, torch.float32)
+
+
+def test_another_default_device_makes_no_difference() -> None:
+    x, prelu = torch.randn(4, 8), nn.PReLU()
+    kinds = (nn.ReLU(), nn.LeakyReLU(), prelu, nn.ReLU6(), nn.Softshrink(), nn.GELU())
+    with torch.device("meta"):
+        assert functions.is_elementwise(nn.SiLU(), x)
+        for function in kinds:
+            forms = functions.Forms(None, 3e-4)
+            forms.note(function, (-2.0, 2.0))
+            form = forms.of(function, (-2.0, 2.0), torch.float32)
+            error = functions.largest_error(
+                form,
+                function,
+                (-2.0, 2.0),
+                parameter_dtype=torch.float32,
+                input_dtype=torch.float32,
+            )
+            assert error < 3.1e-4

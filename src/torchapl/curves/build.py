@@ -121,7 +121,7 @@ def _form(knots: Tensor, slopes: Tensor, intercept: float, affine: bool) -> Affi
 
 
 def _double(values: Tensor | Sequence[float], name: str) -> Tensor:
-    tensor = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
+    tensor = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
     if tensor.dim() != 1:
         raise ValueError(f"{name} must be a sequence of numbers, got shape {tuple(tensor.shape)}")
     return tensor

@@ -24,6 +24,11 @@ ScalarFunction = Callable[[Tensor], Tensor]
 REACH = 4.0
 # A tolerance that takes more hinges is refused: such a unit is slow, and hardly what was meant.
 MOST_HINGES = 128
+# Without a tolerance a jump by this part of a function's range is refused; steps of functions that
+# compute in float32 are far smaller.
+JUMP = 1e-4
+# All tensors are on the CPU, whatever `with torch.device(...)` says: on meta they have no values.
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Fit:
         skip: 0 for a plain unit.
         center: 0 for a plain unit.
         interval: Where function and unit were compared.
-        max_error: Largest difference there, at 20,001 points and the kinks: at a jump of the
-            function, which no continuous curve follows, it is larger.
+        max_error: Largest difference there, at 20,001 points and the kinks; a jump that is too
+            small to be refused may add half of its height.
         rms_error: Root of the mean squared difference there.
     """
 
@@ -89,6 +94,8 @@ def fit(
 
     Args:
         function: Maps a float64 tensor of any shape to one of the same shape, element by element.
+            It must be continuous: a jump by more than twice the tolerance, or without one by more
+            than a part in 10,000 of the function's range, is refused.
         num_hinges: The S of the unit; None takes as few as the tolerance allows.
         interval: Where the function is approximated.
         norm: ``"uniform"`` minimises the largest error, ``"squares"`` the mean squared error.
@@ -113,6 +120,7 @@ def fit(
         True
     """
     _check_arguments(num_hinges, interval, norm, tolerance, accuracy)
+    _check_continuous(function, interval, tolerance)
     plain = _approaches_x(function, interval) if affine is None else not affine
 
     def target(x: Tensor) -> Tensor:
@@ -156,7 +164,7 @@ class _Pieces(NamedTuple):
 
 
 def _grid(interval: tuple[float, float], count: int) -> Tensor:
-    x = torch.linspace(*interval, count, dtype=torch.float64)
+    x = torch.linspace(*interval, count, dtype=torch.float64, device=CPU)
     if interval[0] < 0 < interval[1]:
         # The unit's own kink is at 0: the error may be largest there.
         x[x.abs().argmin()] = 0.0
@@ -177,10 +185,37 @@ def _values(function: ScalarFunction, x: Tensor) -> Tensor:
     return y.to(torch.float64)
 
 
+def _check_continuous(
+    function: ScalarFunction, interval: tuple[float, float], tolerance: float | None
+) -> None:
+    """Refuse a function that jumps: halve the gaps between samples until none differ by much."""
+    x = _grid(interval, 2049)
+    y = _values(function, x)
+    allowed = 2 * tolerance if tolerance else JUMP * float(y.max() - y.min())
+    # Of every gap its left and its right end.
+    x, y = (torch.stack([values[:-1], values[1:]]) for values in (x, y))
+    for _ in range(60):
+        steep = y.diff(dim=0)[0].abs() > allowed
+        x, y = x[:, steep], y[:, steep]
+        if not steep.any():
+            return
+        middle = x.mean(0)
+        value = _values(function, middle)
+        on_left = (value - y[0]).abs() > (y[1] - value).abs()
+        x = torch.stack([torch.where(on_left, x[0], middle), torch.where(on_left, middle, x[1])])
+        y = torch.stack([torch.where(on_left, y[0], value), torch.where(on_left, value, y[1])])
+    worst = int(y.diff(dim=0).abs().argmax())
+    raise ValueError(
+        f"function is not continuous near x = {float(x[1, worst]):g}: it jumps from "
+        f"{float(y[0, worst]):g} to {float(y[1, worst]):g}, and units are continuous; give an "
+        "interval without the jump"
+    )
+
+
 def _approaches_x(function: ScalarFunction, interval: tuple[float, float]) -> bool:
     """Tell whether the function is x far right of the interval, like an APL unit."""
     width = interval[1] - interval[0]
-    far = max(interval[1], 0.0) + 100 * width * torch.tensor([1.0, 2.0], dtype=torch.float64)
+    far = max(interval[1], 0.0) + 100 * width * _double([1.0, 2.0])
     with torch.no_grad():
         return bool(((function(far.clone()) - far).abs() <= 1e-3 * width).all())
 
@@ -386,4 +421,4 @@ def _check_arguments(
 
 
 def _double(values: list[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+    return torch.tensor(values, dtype=torch.float64, device=CPU)

@@ -235,7 +235,10 @@ def largest_value(
     of, count as 0.
     """
     low, high = (
-        torch.as_tensor(bound).to(kinks.position).expand(kinks.right_slope.shape)[..., None]
+        # Not to the device that `with torch.device(...)` says.
+        torch.as_tensor(bound, dtype=kinks.position.dtype, device=kinks.position.device).expand(
+            kinks.right_slope.shape
+        )[..., None]
         for bound in (low, high)
     )
     # A piecewise-linear function is largest at a knot or at an end, unless it rises for ever.

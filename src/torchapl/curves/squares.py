@@ -45,7 +45,7 @@ def starts(x: Tensor, y: Tensor, count: int) -> list[Tensor]:
     def by_curvature(fractions: Tensor) -> Tensor:
         return x[1:-1][torch.searchsorted(cumulated, fractions).clamp(max=len(x) - 3)]
 
-    index = torch.arange(count, dtype=x.dtype)
+    index = torch.arange(count, dtype=x.dtype, device=x.device)
     even = (index + 0.5) / count
     # Multiples of the golden ratio fill an interval evenly but without symmetry, in which a descent
     # from a symmetric start is caught.
@@ -105,7 +105,7 @@ def _apart(knots: Tensor, bounds: tuple[float, float]) -> Tensor:
     """Sort the knots, keep them inside the bounds and apart, so that no two columns are equal."""
     low, high = bounds
     gap = 1e-3 * (high - low) / knots.numel()
-    steps = gap * torch.arange(1, knots.numel() + 1, dtype=knots.dtype)
+    steps = gap * torch.arange(1, knots.numel() + 1, dtype=knots.dtype, device=knots.device)
     ascending = (knots.sort().values - steps).cummax(0).values + steps
     upper = high + (steps - steps[-1] - gap)
     return torch.maximum(torch.minimum(ascending, upper), low + steps)

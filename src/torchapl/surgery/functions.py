@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchapl.curves.fit import MOST_HINGES, Fit, fit
+from torchapl.curves.fit import CPU, MOST_HINGES, Fit, fit
 from torchapl.form import build, with_spare_hinges
 from torchapl.theorem import AffineForm, affine_form
 
@@ -146,11 +146,12 @@ def is_elementwise(function: Callable[[Tensor], object], like: Tensor) -> bool:
             part, of one with an element or two on several.
         like: An input that it has in the model.
     """
-    generator = torch.Generator().manual_seed(0)
-    x = 3 * torch.randn(_probe_shape(like), generator=generator, dtype=torch.float32)
-    order = torch.randperm(x.numel(), generator=generator)
+    generator = torch.Generator("cpu").manual_seed(0)
+    x = 3 * torch.randn(_probe_shape(like), generator=generator, dtype=torch.float32, device=CPU)
+    order = torch.randperm(x.numel(), generator=generator, device=CPU)
     # Half of the elements are replaced: the others must not feel it.
-    changed = torch.where(torch.rand(x.shape, generator=generator) < 0.5, x, -2 * x + 1)
+    kept = torch.rand(x.shape, generator=generator, device=CPU) < 0.5
+    changed = torch.where(kept, x, -2 * x + 1)
     permuted = x.flatten()[order].reshape(x.shape)
     try:
         y, y_permuted, y_changed, again = (
@@ -230,9 +231,9 @@ class Forms:
     def of(self, function: nn.Module, interval: Interval, dtype: torch.dtype) -> AffineForm:
         """Return the curve of an elementwise module, for parameters of the given precision."""
         if isinstance(function, nn.ReLU):
-            return self._leaky(torch.zeros((), dtype=torch.float64))
+            return self._leaky(_double(0.0))
         if isinstance(function, nn.LeakyReLU):
-            return self._leaky(torch.tensor(function.negative_slope, dtype=torch.float64))
+            return self._leaky(_double(function.negative_slope))
         if isinstance(function, nn.PReLU):
             return self._leaky(function.weight.detach().cpu().double().squeeze())
         # ReLU6 is a Hardtanh.
@@ -241,6 +242,8 @@ class Forms:
             return self._exact([low, high], [0.0, 1.0, 0.0], high)
         if isinstance(function, nn.Softshrink):
             width = float(function.lambd)
+            if width == 0:
+                return self._exact([], [1.0], 0.0)
             return self._exact([-width, width], [1.0, 0.0, 1.0], -width)
         if self._num_hinges is not None:
             return self._with_number(function, _rounded(_proper(interval)), self._num_hinges)
@@ -270,15 +273,11 @@ class Forms:
 
     def _leaky(self, negative_slope: Tensor) -> AffineForm:
         """Return the curve with the given slopes left of 0, one or one for each channel."""
-        form = AffineForm(-negative_slope[None], torch.zeros(1, dtype=torch.float64))
+        form = AffineForm(-negative_slope[None], _double([0.0]))
         return with_spare_hinges(form, self.num_hinges)
 
     def _exact(self, knots: list[float], slopes: list[float], intercept: float) -> AffineForm:
-        form = affine_form(
-            torch.tensor(knots, dtype=torch.float64),
-            torch.tensor(slopes, dtype=torch.float64),
-            intercept,
-        )
+        form = affine_form(_double(knots), _double(slopes), intercept)
         return with_spare_hinges(form, self.num_hinges)
 
 
@@ -317,8 +316,9 @@ def largest_error(
     channels = tuple(form.slope.shape[1:])
     unit = build(form, channels, dtype=parameter_dtype, device="cpu")
     # Between kinks a fit errs most somewhere in the middle, else at a kink.
-    kinks = torch.cat([form.offset + form.center, torch.tensor([form.center])]).clamp(low, high)
-    grid = torch.cat([torch.linspace(low, high, 16_385, dtype=torch.float64), kinks])
+    kinks = torch.cat([form.offset + form.center, _double([form.center])]).clamp(low, high)
+    even = torch.linspace(low, high, 16_385, dtype=torch.float64, device=CPU)
+    grid = torch.cat([even, kinks])
     x = grid.to(input_dtype)[:, None].expand(-1, *(channels or (1,)))
     if isinstance(function, nn.PReLU):
         reference = F.prelu(x, function.weight.detach().to(x.device, x.dtype))
@@ -352,10 +352,15 @@ def _close(first: Tensor, second: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _is_affine(x: Tensor, y: Tensor) -> bool:
-    columns = torch.stack([x.flatten().double(), torch.ones(x.numel(), dtype=torch.float64)], dim=1)
+    inputs = x.flatten().double()
+    columns = torch.stack([inputs, torch.ones_like(inputs)], dim=1)
     solution = torch.linalg.lstsq(columns, y.flatten()[:, None]).solution
     residual = (columns @ solution - y.flatten()[:, None]).abs().max()
     return bool(residual <= 1e-2 * y.abs().max().clamp(min=1e-12))
+
+
+def _double(values: float | list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=CPU)
 
 
 def _proper(interval: Interval) -> Interval:
