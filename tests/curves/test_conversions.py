@@ -330,6 +330,57 @@ def test_layers_with_hooks_are_not_absorbed() -> None:
     torch.testing.assert_close(to_relu_network(net, x)(x), net(x))
 
 
+class Doubled(APL):
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+def leaky(kind: type[APL] = APL) -> APL:
+    return kind(8, 3, init="leaky")
+
+
+CONVERSIONS = {
+    "simplify": lambda net, x: curves.simplify(net, 0.0).model,
+    "to_maxout": lambda net, x: to_maxout(net),
+    "to_relu_network": to_relu_network,
+    "to_mlpconv": to_mlpconv,
+}
+conversions = pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
+
+
+@conversions
+@pytest.mark.parametrize("dense", [False, True])
+def test_hooks_of_units_stay(convert, dense: bool) -> None:
+    if dense:
+        net, x = nn.Sequential(nn.Linear(4, 8), leaky(), nn.Linear(8, 2)), torch.randn(16, 4)
+    else:
+        net, x = nn.Sequential(nn.Conv2d(4, 8, 3), leaky()), torch.randn(16, 4, 5, 5)
+    seen: list[nn.Module] = []
+    net[1].register_forward_pre_hook(lambda module, args: (args[0] - 1,))
+    net[1].register_forward_hook(lambda module, args, output: seen.append(module) or 2 * output)
+    converted = convert(net, x)
+    seen.clear()
+    torch.testing.assert_close(converted(x), net(x))
+    assert seen == [converted[1], net[1]]
+
+
+@conversions
+def test_units_that_compute_something_else_are_left(convert) -> None:
+    affine, replaced = tanh_units(8), leaky()
+    affine.unit = leaky(Doubled)
+    hooked = tanh_units(8)
+    hooked.unit.register_forward_hook(lambda module, args, output: output + 1)
+    replaced.forward = lambda input: input
+    for left in (leaky(Doubled), affine, hooked, replaced):
+        net, x = nn.Sequential(nn.Linear(4, 8), left, nn.Linear(8, 2)), torch.randn(16, 4)
+        converted = convert(net, x)
+        torch.testing.assert_close(converted(x), net(x))
+        assert type(converted[1]) is type(left)
+        # Alone, too.
+        x = torch.randn(16, 8)
+        torch.testing.assert_close(convert(left, x)(x), left(x))
+
+
 def test_only_plain_units_are_a_prelu() -> None:
     with pytest.raises(TypeError, match="must be an APL module, got AffineAPL"):
         to_prelu(curves.AffineAPL())

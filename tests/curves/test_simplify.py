@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchapl import APL, curves, init
 from torchapl.curves import AffineAPL, observe_ranges, simplify
@@ -291,3 +292,32 @@ def test_the_table_is_aligned_without_spaces_at_its_ends() -> None:
         "       LeakyReLU  3 -> 0  12 -> 0     0",
         "12 parameters saved",
     ]
+
+
+def test_another_default_device_makes_no_difference() -> None:
+    unit = random_layer(0, 4)
+    ranges = (-2.0, torch.full((40,), 2.0))
+    expected = simplify(unit, 0.1, ranges=ranges)
+    with torch.device("meta"):
+        found = simplify(unit, 0.1, ranges=ranges)
+    assert found.layers == expected.layers
+    assert torch.equal(found.model.slope, expected.model.slope)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_parametrised_units_become_plain_ones(affine: bool) -> None:
+    unit = AffineAPL(4, 3, init="authors", scale=2.0) if affine else APL(4, 3, init="authors")
+    inner = unit.unit if isinstance(unit, AffineAPL) else unit
+    parametrize.register_parametrization(inner, "slope", nn.Tanh())
+    simple = simplify(unit, 0.0).model
+    x = torch.randn(50, 4)
+    torch.testing.assert_close(simple(x), unit(x))
+    assert not parametrize.is_parametrized(simple.unit if affine else simple)
+    assert all(parameter.requires_grad for parameter in simple.parameters())
+    assert parametrize.is_parametrized(inner)
+
+
+def test_a_layer_without_units() -> None:
+    result = simplify(nn.Sequential(APL(0), AffineAPL((2, 0), scale=2.0)), 0.1)
+    assert [layer.became for layer in result.layers] == ["ReLU", "AffineAPL"]
+    assert result.model[1](torch.zeros(5, 2, 0)).shape == (5, 2, 0)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves.kinks import Kinks, result_dtype
-from torchapl.curves.simplify import put
+from torchapl.curves.simplify import replace_units
 from torchapl.modules import Unit, inner_unit
-from torchapl.watch import named_units
 
 
 class MaxoutPair(nn.Module):
@@ -68,7 +67,8 @@ def to_maxout(model: nn.Module) -> nn.Module:
     """Return a copy in which every layer of units is the difference of two maxout units.
 
     The terms that bend upwards add up to a convex curve, the others to a concave one, and a convex
-    piecewise-linear curve is the largest of its lines.
+    piecewise-linear curve is the largest of its lines. Hooks stay in force, and subclasses of the
+    units with a ``forward`` of their own are left as they are.
 
     Args:
         model: Holds units somewhere, or is one.
@@ -81,13 +81,7 @@ def to_maxout(model: nn.Module) -> nn.Module:
         >>> torch.allclose(to_maxout(unit)(x), unit(x), atol=1e-6)
         True
     """
-    converted = copy.deepcopy(model)
-    pairs: dict[int, nn.Module] = {}
-    for name, unit in list(named_units(converted, remove_duplicate=False)):
-        if id(unit) not in pairs:
-            pairs[id(unit)] = _pair(unit).train(unit.training)
-        converted = put(converted, name, pairs[id(unit)])
-    return converted
+    return replace_units(copy.deepcopy(model), lambda name, unit: _pair(unit))
 
 
 def _pair(unit: Unit) -> MaxoutPair:

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from torchapl.curves.layers import Hidden, combined, dense, expanded, grouped
-from torchapl.curves.simplify import put
+from torchapl.curves.simplify import computes_its_curves, has_hooks, replace_units
 from torchapl.modules import Unit, inner_unit
-from torchapl.watch import Inputs, call, hooked, named_units, untouched
+from torchapl.watch import Inputs, call, hooked, untouched
 
 
 def to_relu_network(
@@ -25,7 +25,8 @@ def to_relu_network(
     ReLU in between; where every position has its own curve the positions are made channels first
     (``Flatten``, ``Unflatten``). On the last axis it becomes two ``Linear``, absorbed by ``Linear``
     neighbours in a ``Sequential``; without such neighbours they are block-diagonal matrices of
-    which most is zero.
+    which most is zero. Hooks stay in force, and subclasses of the units with a ``forward`` of their
+    own are left as they are.
 
     Args:
         model: Holds units somewhere, or is one.
@@ -76,15 +77,13 @@ def _convert(
         once = len({calls[id(child)] for child in (module, *module.children())}) == 1
         if type(module) is nn.Sequential and once:
             _absorb(module, layouts, absorb_convolutions)
-    blocks: dict[int, nn.Module] = {}
-    for name, unit in list(named_units(converted, remove_duplicate=False)):
-        if id(unit) not in blocks:
-            if id(unit) not in layouts:
-                raise ValueError(f"the example inputs do not reach the units of {name!r}")
-            block = _block(name, unit, layouts[id(unit)], max_parameters)
-            blocks[id(unit)] = block.train(unit.training)
-        converted = put(converted, name, blocks[id(unit)])
-    return converted
+
+    def block(name: str, unit: Unit) -> nn.Module:
+        if id(unit) not in layouts:
+            raise ValueError(f"the example inputs do not reach the units of {name!r}")
+        return _block(name, unit, layouts[id(unit)], max_parameters)
+
+    return replace_units(converted, block)
 
 
 @dataclass(frozen=True)
@@ -148,26 +147,22 @@ def _absorb(module: nn.Sequential, layouts: dict[int, _Layout], convolutions: bo
     for i, unit in enumerate(module):
         layout = layouts.get(id(unit))
         before = module[i - 1] if i > 0 else None
-        if layout is None or not isinstance(unit, Unit):
+        if layout is None or not isinstance(unit, Unit) or not computes_its_curves(unit):
             continue
         # A hook would see, or change, other values than before.
-        if any(layer is not None and _has_hooks(layer) for layer in (before, unit)):
+        if any(layer is not None and has_hooks(layer) for layer in (before, unit)):
             continue
         hidden = Hidden.of(unit).flat(layout.units)
         j = _next_layer(module, i)
         after = module[j] if j < len(module) else None
         if layout.on_last_axis and type(before) is nn.Linear and type(after) is nn.Linear:
-            if _has_hooks(after):
+            if has_hooks(after):
                 continue
             module[i - 1], module[i] = expanded(before, hidden), nn.ReLU()
             module[j] = combined(after, hidden)
         elif layout.on_channels and convolutions and type(before) is nn.Conv2d:
             module[i - 1] = expanded(before, hidden)
             module[i] = nn.Sequential(nn.ReLU(), grouped(hidden, before.weight)[1])
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _next_layer(module: nn.Sequential, i: int) -> int:

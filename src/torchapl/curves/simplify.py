@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchapl.curves.kinks import Kinks
 from torchapl.curves.read import kinks_of_difference, largest_value
 from torchapl.curves.reduce import reduce_hinges
+from torchapl.form import Hinges
 from torchapl.modules import APL, AffineAPL, Unit, inner_unit
 from torchapl.watch import Inputs, by_unit, call, difference, named_units, untouched, watch
 
 Range = tuple[float | Tensor, float | Tensor]
+
+_FORWARDS = (APL.forward, AffineAPL.forward)
+# A module in the place of units keeps theirs, and their handles keep working.
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,8 @@ def simplify(
     hinges that one of its units needs. A layer of ReLUs becomes ``nn.ReLU``, one of Leaky ReLUs
     ``nn.LeakyReLU`` or ``nn.PReLU``. No curve moves by more than the tolerance: on the whole line,
     or within the ranges if they are given (:func:`observe_ranges`), where hinges that no input
-    reaches are dropped, too.
+    reaches are dropped, too. Hooks stay in force, and subclasses of the units with a ``forward`` of
+    their own are left as they are.
 
     Args:
         model: Holds units somewhere, or is one.
@@ -132,13 +149,14 @@ def simplify(
         raise ValueError(f"tolerance must be a number of at least 0, got {tolerance}")
     simple = copy.deepcopy(model)
     given = _by_name(simple, ranges)
-    done: dict[int, nn.Module] = {}
     layers = []
-    for name, unit in list(named_units(simple, remove_duplicate=False)):
-        if id(unit) not in done:
-            done[id(unit)], layer = _simplify_layer(name, unit, tolerance, given.get(name))
-            layers.append(layer)
-        simple = put(simple, name, done[id(unit)])
+
+    def simplified(name: str, unit: Unit) -> nn.Module:
+        module, layer = _simplify_layer(name, unit, tolerance, given.get(name))
+        layers.append(layer)
+        return module
+
+    simple = replace_units(simple, simplified)
     if example_inputs is None:
         return Simplification(simple, tuple(layers))
     with untouched(model), untouched(simple):
@@ -187,7 +205,8 @@ def _simplify_layer(
     center, scale = 0.0, 1.0
     if isinstance(unit, AffineAPL):
         center, scale = float(unit.center), abs(float(unit.scale)) or 1.0
-    a, b = (p.detach().double().reshape(inner.num_hinges, -1) for p in (inner.slope, inner.offset))
+    shape = inner.num_hinges, math.prod(inner.unit_shape)
+    a, b = (p.detach().double().reshape(shape) for p in (inner.slope, inner.offset))
     a, b, spent = reduce_hinges(
         a, b, (low - center).flatten(), (high - center).flatten(), tolerance / scale
     )
@@ -215,7 +234,9 @@ def _bounds(name: str, inner: APL, given: Range | None) -> tuple[Tensor, Tensor]
     values = (-torch.inf, torch.inf) if given is None else given
     try:
         low, high = (
-            torch.as_tensor(value).to(inner.slope.device, torch.float64).expand(inner.unit_shape)
+            torch.as_tensor(value, dtype=torch.float64, device=inner.slope.device).expand(
+                inner.unit_shape
+            )
             for value in values
         )
     except RuntimeError:
@@ -230,13 +251,33 @@ def _bounds(name: str, inner: APL, given: Range | None) -> tuple[Tensor, Tensor]
 
 def _with_hinges(unit: Unit, a: Tensor, b: Tensor) -> Unit:
     """Return a copy of the layer with other hinges, of shape ``(S, U)``."""
+    shape = (len(a), *inner_unit(unit).unit_shape)
+    hinges = Hinges(a.reshape(shape), b.reshape(shape))
     simple = copy.deepcopy(unit)
     inner = inner_unit(simple)
-    for name, values in (("slope", a), ("offset", b)):
+    if parametrize.is_parametrized(inner):
+        # Nothing computes the new curves from other numbers.
+        inner = _without_parametrization(inner, hinges)
+        if not isinstance(simple, AffineAPL):
+            return inner
+        simple.unit = inner
+    for name in ("slope", "offset"):
         old = getattr(inner, name)
-        new = values.reshape(-1, *inner.unit_shape).to(old)
+        new = getattr(hinges, name).to(old)
         setattr(inner, name, nn.Parameter(new, requires_grad=old.requires_grad))
     return simple
+
+
+def _without_parametrization(unit: APL, hinges: Hinges) -> APL:
+    plain = APL(
+        unit.unit_shape,
+        len(hinges.slope),
+        unit_dim=unit.unit_dim,
+        init=hinges,
+        device=unit.slope.device,
+        dtype=unit.slope.dtype,
+    )
+    return plain.requires_grad_(any(number.requires_grad for number in unit.parameters()))
 
 
 def _plain(unit: APL) -> nn.Module:
@@ -275,6 +316,45 @@ def put(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
         return module
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, module)
+    return model
+
+
+def computes_its_curves(unit: Unit) -> bool:
+    """Tell whether what the units answer is known from their curves alone."""
+    # Also that of one object may have been replaced.
+    forwards = {getattr(part.forward, "__func__", None) for part in (unit, inner_unit(unit))}
+    is_changed_inside = isinstance(unit, AffineAPL) and has_hooks(unit.unit)
+    return forwards <= set(_FORWARDS) and not is_changed_inside
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Tell whether hooks see, or change, what goes into a module or comes out of it."""
+    return any(vars(module)[name] for name in _HOOKS if name != "_is_full_backward_hook")
+
+
+def keep_hooks(module: nn.Module, unit: Unit) -> None:
+    """Keep the hooks of units in force on the module that takes their place."""
+    for name in _HOOKS:
+        vars(module)[name] = vars(unit)[name]
+
+
+def replace_units(model: nn.Module, make: Callable[[str, Unit], nn.Module]) -> nn.Module:
+    """Put modules in the place of units, with their hooks and mode, and return the model.
+
+    Units with a ``forward`` of their own compute something else than their curves, and stay.
+
+    Args:
+        model: Is changed; what is returned is another module if it is a unit itself.
+        make: Gets name and units of a layer, once for layers with several names.
+    """
+    made: dict[int, nn.Module] = {}
+    for name, unit in list(named_units(model, remove_duplicate=False)):
+        if not computes_its_curves(unit):
+            continue
+        if id(unit) not in made:
+            made[id(unit)] = make(name, unit).train(unit.training)
+            keep_hooks(made[id(unit)], unit)
+        model = put(model, name, made[id(unit)])
     return model
 
 
