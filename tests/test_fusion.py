@@ -469,6 +469,9 @@ def test_swapped_models_are_fused() -> None:
     # All channels begin with one curve.
     assert fused[1].jump.dim() == 1
     torch.testing.assert_close(fused(x), net(x), rtol=1e-5, atol=1e-5)
+    # The copy has no units that could be described or put back.
+    assert not torchapl.describe(fused).swaps
+    assert len(torchapl.describe(net).swaps) == 3
 
 
 def test_the_definition_is_the_operator_of_other_devices() -> None:

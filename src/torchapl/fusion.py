@@ -17,6 +17,7 @@ from torchapl.modules import APL, AffineAPL, Unit, inner_unit
 from torchapl.ops.curve import check, curve, evaluate
 from torchapl.ops.table import segment_table
 from torchapl.surgery.apply import like_unit
+from torchapl.surgery.swap import forget, mark_fused
 from torchapl.watch import named_units
 
 
@@ -36,6 +37,9 @@ def fuse(model: nn.Module) -> nn.Module:
     The new modules hold buffers and no parameters; a gradient of the input passes through them.
     Exported programs (``torch.export``, ONNX, ``torch.jit.trace``) hold plain operators, as those
     of units do. Subclasses of the units with a ``forward`` of their own are left as they are.
+
+    The copy of a swapped model is described as swapped no more: units cannot be put back into it.
+    A model of transformers is saved before it is fused; its ``save_pretrained`` refuses afterwards.
 
     Args:
         model: Holds units somewhere, or is one; stays as it is.
@@ -59,7 +63,9 @@ def fuse(model: nn.Module) -> nn.Module:
             continue
         if id(unit) not in replaced:
             replaced[id(unit)] = like_unit(_fused(name, unit), unit)
+            mark_fused(replaced[id(unit)])
         fused = put(fused, name, replaced[id(unit)])
+    forget(fused)
     return fused
 
 

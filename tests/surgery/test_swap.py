@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import torchapl
 from surgery import zoo
 from torchapl import APL, describe, rebuild_swapped, restore_activations, swap_activations
+from torchapl.surgery.swap import can_rebuild
 from torchapl.watch import call
 
 every_model = pytest.mark.parametrize("model", zoo.MODELS, ids=str)
@@ -544,3 +545,67 @@ def test_descriptions_of_parts_carry_their_prefix() -> None:
     assert [swap.name for swap in describe(whole).swaps] == ["head.1"]
     restore_activations(whole)
     assert isinstance(part[1], nn.ReLU)
+
+
+class Calls(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    "build", [Calls, lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU())], ids=["call", "module"]
+)
+def test_names_that_a_part_gets_later_are_aliases(build: Any) -> None:
+    class Twice(nn.Module):
+        def __init__(self, part: nn.Module) -> None:
+            super().__init__()
+            self.first, self.again, self.inner = part, part, nn.ModuleList([part])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.again(self.first(x))
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    net = Twice(swap_activations(build(), x))
+    (swap,) = describe(net).swaps
+    unit = net.get_submodule(swap.name)
+    assert len(swap.aliases) == 2
+    assert all(net.get_submodule(name) is unit for name in swap.aliases)
+    rebuilt = rebuild_swapped(Twice(build()), describe(net).to_json())
+    rebuilt.load_state_dict(net.state_dict())
+    assert rebuilt.first is rebuilt.again is rebuilt.inner[0]
+    assert torch.equal(rebuilt(x), net(x))
+    assert describe(rebuilt) == describe(net)
+    # A description of the whole names them once, and its way back reaches all.
+    restore_activations(rebuilt)
+    assert not any(isinstance(module, APL) for module in rebuilt.modules())
+
+
+def test_whether_another_model_has_what_is_described() -> None:
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.relu(2 * self.relu(x) - 1)
+
+    class Function(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(2 * F.relu(x) - 1)
+
+    report = describe(
+        swap_activations(nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(64, 3))
+    )
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    assert can_rebuild(net, report)
+    assert isinstance(net[1], nn.Tanh)
+    assert not can_rebuild(nn.Sequential(nn.Linear(3, 3), nn.Sigmoid()), report)
+    assert not can_rebuild(nn.Sequential(nn.Linear(3, 3)), report)
+    report = describe(swap_activations(Module(), torch.randn(64, 3), per="layer"))
+    assert can_rebuild(Module(), report)
+    assert not can_rebuild(Function(), report)

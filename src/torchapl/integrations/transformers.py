@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     PreTrainedModel,
@@ -19,6 +23,7 @@ from transformers import (
 )
 from transformers.activations import ACT2FN
 
+from torchapl.form import write_
 from torchapl.integrations.curves import (
     Pictures,
     curve_statistics,
@@ -27,13 +32,18 @@ from torchapl.integrations.curves import (
     is_milestone,
 )
 from torchapl.integrations.training_log import TrainingLog
-from torchapl.modules import APL
-from torchapl.surgery import SwapReport, rebuild_swapped
+from torchapl.modules import APL, AffineAPL
+from torchapl.surgery import SwapReport, describe, rebuild_swapped
+from torchapl.surgery.swap import and_more, can_rebuild, describe_when_saved
 
 Model = TypeVar("Model")
 
 # One learned curve for each layer: what makes an activation of its name is not told a size.
 ACT2FN["apl"] = APL
+
+# Of an affine unit that is told nothing, and of a curve.
+_AFFINE_START = {"scale": 1.0, "shift": 0.0, "skip": 0.0, "center": 0.0}
+_CURVE = ("slope", "offset")
 
 # What the report knows by another name.
 _NAMES = {"loss": "train_loss", "learning_rate": "lr"}
@@ -45,6 +55,9 @@ def from_pretrained(kind: type[Model], path: str | Path, **options: Any) -> Mode
     A swapped model carries its description in its configuration, where ``from_pretrained`` of
     transformers itself does not look: it would leave the curves out and report their names as
     unexpected.
+
+    A class with another head on the same body gets the curves that it has a place for; a warning
+    names the others.
 
     Args:
         kind: The model's class, or one of the ``Auto`` classes.
@@ -65,25 +78,45 @@ def from_pretrained(kind: type[Model], path: str | Path, **options: Any) -> Mode
     description = getattr(config, "torchapl", None)
     if description is None:
         return kind.from_pretrained(path, config=config, **options)  # type: ignore[attr-defined,no-any-return]
-    if not issubclass(kind, PreTrainedModel):
-        with torch.device("meta"):
-            kind = type(kind.from_config(config))  # type: ignore[attr-defined]
-    model: Any = _with_units(kind, description).from_pretrained(path, config=config, **options)
+    report = SwapReport.from_json(json.dumps(description))
+    saved = getattr(config, "architectures", None) or ()
+    left_out: list[str] = []
+    if kind.__name__ not in saved:
+        empty = _without_values(kind, config)
+        kind = type(empty)
+        if kind.__name__ not in saved:
+            report, left_out = _fitting(report, empty)
+    wants_info = options.pop("output_loading_info", False)
+    model, info = _with_units(kind, report).from_pretrained(
+        path, config=config, output_loading_info=True, **options
+    )
     # The class was needed to build it.
     model.__class__ = kind
-    return model  # type: ignore[no-any-return]
+    _check_loaded(model, info["missing_keys"], path)
+    if left_out:
+        warnings.warn(
+            f"{kind.__name__} has no place for some curves of the saved "
+            f"{', '.join(saved) or 'model'}, which were left out: {', '.join(left_out)}",
+            stacklevel=2,
+        )
+    return (model, info) if wants_info else model  # type: ignore[return-value]  # as transformers does
 
 
-def _with_units(kind: Any, description: dict[str, Any]) -> Any:
+def _without_values(kind: Any, config: Any) -> Any:
+    """Return a model of a class, or of the class that an ``Auto`` class chooses, on meta."""
+    with torch.device("meta"):
+        return kind(config) if issubclass(kind, PreTrainedModel) else kind.from_config(config)
+
+
+def _with_units(kind: Any, report: SwapReport) -> Any:
     """Return a class whose constructor also puts the units in."""
 
     def build(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
         kind.__init__(self, *args, **kwargs)
-        report = _fitting(SwapReport.from_json(json.dumps(description)), self)
         # While it builds a model, transformers makes the wanted dtype the default.
         dtype = str(torch.get_default_dtype()).removeprefix("torch.")
-        report = replace(report, swaps=tuple(replace(swap, dtype=dtype) for swap in report.swaps))
-        if rebuild_swapped(self, report) is not self:
+        swaps = tuple(replace(swap, dtype=dtype) for swap in report.swaps)
+        if rebuild_swapped(self, replace(report, swaps=swaps)) is not self:
             raise ValueError(
                 f"the forward of {kind.__name__} itself was rewritten, which cannot be loaded: "
                 "build the model, use rebuild_swapped, and load its state_dict"
@@ -92,15 +125,98 @@ def _with_units(kind: Any, description: dict[str, Any]) -> Any:
     return type(kind.__name__, (kind,), {"__init__": build, "__module__": kind.__module__})
 
 
-def _fitting(report: SwapReport, model: PreTrainedModel) -> SwapReport:
-    """Return the report with the names of a model that may have another head, or none."""
+def _fitting(report: SwapReport, model: PreTrainedModel) -> tuple[SwapReport, list[str]]:
+    """Return what of a report fits a model with another head, or none, and what does not.
+
+    The first has the model's names, the second those of the units in the saved model.
+    """
     prefix = model.base_model_prefix
     names = [swap.name for swap in report.swaps]
-    if hasattr(model, prefix) and not any(name.startswith(f"{prefix}.") for name in names):
-        return report.under(prefix)
-    if not hasattr(model, prefix):
-        return report.renamed(lambda name: name.removeprefix(f"{prefix}."))
-    return report
+
+    def renamed(part: SwapReport) -> SwapReport:
+        if not hasattr(model, prefix):
+            return part.renamed(lambda name: name.removeprefix(f"{prefix}."))
+        saved_with_head = any(name.startswith(f"{prefix}.") for name in names)
+        return part if saved_with_head else part.under(prefix)
+
+    others = [part for part in report.parts() if not can_rebuild(model, renamed(part))]
+    swaps = [swap for part in others for swap in part.swaps]
+    rewrites = [entry for part in others for entry in part.rewrites]
+    fitting = replace(
+        report,
+        swaps=tuple(swap for swap in report.swaps if swap not in swaps),
+        rewrites=tuple(entry for entry in report.rewrites if entry not in rewrites),
+    )
+    return renamed(fitting), [swap.name for swap in swaps]
+
+
+def _check_loaded(model: PreTrainedModel, missing: Iterable[str], path: str | Path) -> None:
+    """Refuse weights of a model without units: curves that nobody learned are not its function."""
+    absent = tuple(missing)
+    names = [
+        swap.name
+        for swap in describe(model).swaps
+        if any(key.startswith(f"{swap.name}.") for key in absent)
+    ]
+    if names:
+        raise ValueError(
+            f"the weights at {str(path)!r} have no values for {and_more(names)}, which the "
+            "configuration describes as learned: they are not those of the swapped model. Save "
+            "that one again, or remove 'torchapl' from the configuration to load a model without "
+            "units"
+        )
+
+
+def _start_missing_curves() -> None:
+    """Let curves that a checkpoint lacks start as new ones do.
+
+    transformers builds models without memory. What it does not find gets memory that nobody has
+    written, and transformers writes the start only of the layers that it knows.
+    """
+    # The second is the name before transformers 5.
+    for name in ("_move_missing_keys_from_meta_to_device", "_move_missing_keys_from_meta_to_cpu"):
+        move = getattr(PreTrainedModel, name, None)
+        if move is not None:
+            setattr(PreTrainedModel, name, _and_start_curves(move))
+
+
+def _and_start_curves(move: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(move)
+    def move_and_start(self: nn.Module, *args: Any, **options: Any) -> None:
+        before = [
+            (module, _without_memory(module))
+            for module in self.modules()
+            if isinstance(module, APL | AffineAPL)
+        ]
+        move(self, *args, **options)
+        for module, names in before:
+            # Before transformers 5 what will be loaded still has no memory.
+            _start(module, names - _without_memory(module))
+
+    return move_and_start
+
+
+def _without_memory(module: nn.Module) -> set[str]:
+    tensors = {**module._parameters, **module._buffers}
+    return {name for name, tensor in tensors.items() if tensor is not None and tensor.is_meta}
+
+
+def _start(module: APL | AffineAPL, names: set[str]) -> None:
+    """Write the start of new units into those of their tensors that have these names."""
+    if isinstance(module, AffineAPL):
+        for name in names & _AFFINE_START.keys():
+            getattr(module, name).fill_(_AFFINE_START[name])
+    elif names:
+        start = {name: torch.empty_like(module.slope, device="cpu") for name in _CURVE}
+        module.init(start["slope"], start["offset"])
+        # Of a half that was loaded nothing is lost.
+        for name in names & start.keys():
+            write_(getattr(module, name), start[name])
+
+
+# What has to be known before any model is saved or loaded.
+describe_when_saved()
+_start_missing_curves()
 
 
 class CurveCallback(TrainerCallback):  # type: ignore[misc]  # transformers may be absent

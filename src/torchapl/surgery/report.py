@@ -170,6 +170,37 @@ class SwapReport:
             left=tuple(replace(entry, name=rename(entry.name)) for entry in self.left),
         )
 
+    def also_named(self, names_of: Callable[[str], Sequence[str]]) -> SwapReport:
+        """Return the report for a model that has what is described under more names.
+
+        Args:
+            names_of: Returns all names of the module that has the given one; may be empty.
+        """
+
+        def others(name: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
+            known = (name, *aliases)
+            return (*aliases, *(other for other in names_of(name) if other not in known))
+
+        return replace(
+            self,
+            swaps=tuple(
+                replace(swap, aliases=others(swap.name, swap.aliases)) for swap in self.swaps
+            ),
+            rewrites=tuple(
+                replace(entry, aliases=others(entry.module, entry.aliases))
+                for entry in self.rewrites
+            ),
+        )
+
+    def parts(self) -> Iterator[SwapReport]:
+        """Yield what can be carried out alone: each rewrite with its units, each other swap."""
+        rewritten: set[str] = set()
+        for entry in self.rewrites:
+            names = {".".join(filter(None, (entry.module, unit))) for _, unit in entry.units}
+            rewritten |= names
+            yield SwapReport(tuple(swap for swap in self.swaps if swap.name in names), (entry,))
+        yield from (SwapReport((swap,)) for swap in self.swaps if swap.name not in rewritten)
+
     def beside(self, other: SwapReport) -> SwapReport:
         """Return the report of two parts of a model."""
         return SwapReport(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -21,7 +24,7 @@ from torchapl.surgery.apply import (
     restore_flags,
     restore_forward,
 )
-from torchapl.surgery.functions import EXACT, Forms, is_activation
+from torchapl.surgery.functions import EXACT, Forms, is_activation, kind_of
 from torchapl.surgery.plan import Match, Plan, Planner, UnitDim, make_units
 from torchapl.surgery.record import record
 from torchapl.surgery.report import SwapReport
@@ -36,6 +39,9 @@ DIFFERENT = 0.01
 NARROW = 0.1
 
 _REPORT = "_swap_report"
+_FUSED = "_fused_from_units"
+# Marks a save_pretrained that writes the description.
+_DESCRIBES = "_describes_swaps"
 
 
 def swap_activations(
@@ -129,16 +135,27 @@ def swap_activations(
 def describe(model: nn.Module) -> SwapReport:
     """Return what :func:`swap_activations` did to a model or to parts of it.
 
+    A part that the model has under several names is described once, with the others as aliases.
+
     Example:
         >>> model = swap_activations(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), torch.randn(64, 4))
         >>> [(swap.name, swap.kind, swap.error < 0.1) for swap in describe(model).swaps]
         [('1', 'Tanh', True)]
     """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, module in modules.items():
+        names[id(module)].append(name)
+
+    def names_of(name: str) -> Sequence[str]:
+        return names[id(modules[name])] if name in modules else ()
+
     whole = SwapReport()
     for name, module in model.named_modules():
         report = vars(module).get(_REPORT)
         if report is not None:
-            whole = whole.beside(report.under(name))
+            # The report of a part knows no names that its modules have outside of it.
+            whole = whole.beside(report.under(name).also_named(names_of))
     return whole
 
 
@@ -159,26 +176,28 @@ def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Modul
         <All keys matched successfully>
     """
     report = SwapReport.from_json(description) if isinstance(description, str) else description
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    units = {
-        swap.name: (AffineAPL if swap.affine else APL)(
-            swap.unit_shape,
-            swap.num_hinges,
-            unit_dim=swap.unit_dim,
-            init="relu",
-            device=device,
-            dtype=getattr(torch, swap.dtype),
-        )
-        for swap in report.swaps
-    }
     placement = Placement(model)
     try:
-        rebuilt = placement.apply(report.swaps, report.rewrites, units, {})
+        rebuilt = placement.apply(report.swaps, report.rewrites, _new_units(report, model), {})
     except Exception:
         placement.undo()
         raise
     _keep(report, rebuilt)
     return rebuilt
+
+
+def can_rebuild(model: nn.Module, report: SwapReport) -> bool:
+    """Tell whether a model has the modules and calls that a report names; it stays as it is."""
+    units = _new_units(report, model)
+    placement = Placement(model)
+    try:
+        placement.apply(report.swaps, report.rewrites, units, {})
+    except (ValueError, KeyError):
+        # Other code of the same name may lack calls or children.
+        return False
+    finally:
+        placement.undo()
+    return all(_was(replaced_by(units[swap.name]), swap.kind) for swap in report.swaps)
 
 
 def restore_activations(
@@ -214,17 +233,78 @@ def restore_activations(
                 restore_forward(module)
         # The fused kernel computes what was there, whatever is there now.
         restore_flags(model)
-    for module in model.modules():
-        if vars(module).pop(_REPORT, None) is not None and _has_config(module):
-            vars(module.config).pop("torchapl", None)
+    forget(model)
     return model
+
+
+def forget(model: nn.Module) -> None:
+    """Remove what :func:`describe` knows of a model and its parts, also from configurations."""
+    for module in model.modules():
+        vars(module).pop(_REPORT, None)
+    _remove_from_configs(model)
+
+
+def mark_fused(module: nn.Module) -> None:
+    """Note that a module is what became of units, which transformers could not build again."""
+    vars(module)[_FUSED] = True
+
+
+def describe_when_saved() -> None:
+    """Let transformers save every model with what :func:`describe` says of it at that time.
+
+    At the time of a swap it may not be known: parts are swapped before there is a whole, and models
+    and parts share configurations.
+    """
+    # Whoever has a model of transformers has imported it.
+    modeling: Any = sys.modules.get("transformers.modeling_utils")
+    save = getattr(getattr(modeling, "PreTrainedModel", None), "save_pretrained", None)
+    if save is None or hasattr(save, _DESCRIBES):
+        return
+
+    @functools.wraps(save)
+    def save_pretrained(self: nn.Module, *args: Any, **options: Any) -> Any:
+        _refuse_fused(self)
+        _describe_in_config(self)
+        return save(self, *args, **options)
+
+    setattr(save_pretrained, _DESCRIBES, True)
+    modeling.PreTrainedModel.save_pretrained = save_pretrained
 
 
 def _keep(report: SwapReport, model: nn.Module) -> None:
     vars(model)[_REPORT] = report
+    describe_when_saved()
     if _has_config(model):
-        # Saved with the model: what it takes to build it again.
+        # Also for a process that saves a copy of the model and swaps nothing.
+        _describe_in_config(model)
+
+
+def _describe_in_config(model: Any) -> None:
+    _remove_from_configs(model)
+    report = describe(model)
+    if report != SwapReport():
         model.config.torchapl = json.loads(report.to_json())
+
+
+def _remove_from_configs(model: nn.Module) -> None:
+    for module in model.modules():
+        if _has_config(module):
+            vars(module.config).pop("torchapl", None)
+
+
+def _refuse_fused(model: nn.Module) -> None:
+    fused = [name for name, module in model.named_modules() if _FUSED in vars(module)]
+    if fused:
+        raise ValueError(
+            f"the curves of {and_more(fused)} are fused, which from_pretrained could not load: "
+            "save the model that was given to torchapl.fuse, and fuse it again after loading; or "
+            "save the state_dict of this one"
+        )
+
+
+def and_more(names: Sequence[str]) -> str:
+    """Name the first and say how many others there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _has_config(model: nn.Module) -> TypeGuard[Any]:
@@ -299,6 +379,26 @@ def _is_wrapped(module: nn.Module) -> bool:
     return module._compiled_call_impl is not None or any(
         type(parameter).__name__ == "DTensor" for parameter in own
     )
+
+
+def _new_units(report: SwapReport, model: nn.Module) -> dict[str, Unit]:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    return {
+        swap.name: (AffineAPL if swap.affine else APL)(
+            swap.unit_shape,
+            swap.num_hinges,
+            unit_dim=swap.unit_dim,
+            init="relu",
+            device=device,
+            dtype=getattr(torch, swap.dtype),
+        )
+        for swap in report.swaps
+    }
+
+
+def _was(replaced: object, kind: str) -> bool:
+    """Tell whether units took the place of this kind of module, or of a function."""
+    return kind_of(replaced) == kind if isinstance(replaced, nn.Module) else callable(replaced)
 
 
 def _fixed(unit: Unit, to: Fixed, tolerance: float) -> Any:
