@@ -382,13 +382,20 @@ def test_steep_functions_are_no_jumps(function: Function, tolerance: float | Non
     assert found.max_error < (tolerance or 0.1 * 1e3)
 
 
+def test_the_steps_of_half_precision_are_no_jumps() -> None:
+    rounded, exact = (
+        fit(function, 8, (-2.0, 3.0)) for function in (lambda x: F.gelu(x.half()).to(x), F.gelu)
+    )
+    assert rounded.max_error == pytest.approx(exact.max_error, abs=2e-3)
+
+
 def test_a_jump_within_the_tolerance_is_none() -> None:
     def stairs(x: Tensor) -> Tensor:
-        return (x * 256).round() / 256
+        return (x * 30).round() / 30
 
-    assert fit(stairs, None, (-1.0, 1.0), tolerance=0.01).max_error <= 0.01
+    assert fit(stairs, None, (-1.0, 1.0), tolerance=0.03).max_error <= 0.03
     with pytest.raises(ValueError, match="not continuous"):
-        fit(stairs, None, (-1.0, 1.0), tolerance=0.001)
+        fit(stairs, None, (-1.0, 1.0), tolerance=0.003)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchapl import APL, describe, swap_activations
 from torchapl.curves import fit
+from torchapl.modules import AffineAPL
 from torchapl.surgery import functions
 
 
@@ -152,3 +155,20 @@ def test_another_default_device_makes_no_difference() -> None:
                 input_dtype=torch.float32,
             )
             assert error < 3.1e-4
+
+
+@pytest.mark.parametrize("hinges", [None, 8])
+def test_functions_that_jump_stay(hinges: int | None) -> None:
+    layers = nn.Linear(4, 4), nn.Hardshrink(0.3), nn.Linear(4, 4), nn.Tanh()
+    model = swap_activations(nn.Sequential(*layers), torch.randn(64, 4), num_hinges=hinges)
+    assert isinstance(model[1], nn.Hardshrink)
+    assert isinstance(model[3], AffineAPL)
+    (left,) = describe(model).left
+    assert re.match(
+        r"not continuous near x = -?0.3: it jumps from (0|-0.3) to (0|0.3)", left.reason
+    )
+
+
+def test_functions_that_jump_may_become_other_curves() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Hardshrink(0.3))
+    assert isinstance(swap_activations(model, torch.randn(64, 4), init="default")[1], APL)

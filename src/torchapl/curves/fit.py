@@ -27,6 +27,8 @@ MOST_HINGES = 128
 # Without a tolerance a jump by this part of a function's range is refused; steps of functions that
 # compute in float32 are far smaller.
 JUMP = 1e-4
+# More jumps than hinges could follow are the steps of a function that computes in 16 bits.
+MOST_JUMPS = MOST_HINGES // 2
 # All tensors are on the CPU, whatever `with torch.device(...)` says: on meta they have no values.
 CPU = torch.device("cpu")
 
@@ -95,7 +97,8 @@ def fit(
     Args:
         function: Maps a float64 tensor of any shape to one of the same shape, element by element.
             It must be continuous: a jump by more than twice the tolerance, or without one by more
-            than a part in 10,000 of the function's range, is refused.
+            than a part in 10,000 of the function's range, is refused. More than 64 of them are
+            taken for rounding.
         num_hinges: The S of the unit; None takes as few as the tolerance allows.
         interval: Where the function is approximated.
         norm: ``"uniform"`` minimises the largest error, ``"squares"`` the mean squared error.
@@ -120,7 +123,10 @@ def fit(
         True
     """
     _check_arguments(num_hinges, interval, norm, tolerance, accuracy)
-    _check_continuous(function, interval, tolerance)
+    if (jump := jump_of(function, interval, tolerance or 0.0)) is not None:
+        raise ValueError(
+            f"function is {jump}, and units are continuous; give an interval without the jump"
+        )
     plain = _approaches_x(function, interval) if affine is None else not affine
 
     def target(x: Tensor) -> Tensor:
@@ -185,30 +191,31 @@ def _values(function: ScalarFunction, x: Tensor) -> Tensor:
     return y.to(torch.float64)
 
 
-def _check_continuous(
-    function: ScalarFunction, interval: tuple[float, float], tolerance: float | None
-) -> None:
-    """Refuse a function that jumps: halve the gaps between samples until none differ by much."""
+def jump_of(
+    function: ScalarFunction, interval: tuple[float, float], tolerance: float
+) -> str | None:
+    """Say where a function jumps, if it does: halve gaps until no two samples differ by much."""
     x = _grid(interval, 2049)
     y = _values(function, x)
-    allowed = 2 * tolerance if tolerance else JUMP * float(y.max() - y.min())
+    allowed = 2 * tolerance or JUMP * float(y.max() - y.min())
     # Of every gap its left and its right end.
     x, y = (torch.stack([values[:-1], values[1:]]) for values in (x, y))
     for _ in range(60):
         steep = y.diff(dim=0)[0].abs() > allowed
         x, y = x[:, steep], y[:, steep]
         if not steep.any():
-            return
+            return None
         middle = x.mean(0)
         value = _values(function, middle)
         on_left = (value - y[0]).abs() > (y[1] - value).abs()
         x = torch.stack([torch.where(on_left, x[0], middle), torch.where(on_left, middle, x[1])])
         y = torch.stack([torch.where(on_left, y[0], value), torch.where(on_left, value, y[1])])
+    if x.shape[1] > MOST_JUMPS:
+        return None
     worst = int(y.diff(dim=0).abs().argmax())
-    raise ValueError(
-        f"function is not continuous near x = {float(x[1, worst]):g}: it jumps from "
-        f"{float(y[0, worst]):g} to {float(y[1, worst]):g}, and units are continuous; give an "
-        "interval without the jump"
+    return (
+        f"not continuous near x = {float(x[1, worst]):g}: it jumps from {float(y[0, worst]):g} to "
+        f"{float(y[1, worst]):g}"
     )
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchapl.curves.fit import CPU, MOST_HINGES, Fit, fit
+from torchapl.curves.fit import CPU, MOST_HINGES, Fit, fit, jump_of
 from torchapl.form import build, with_spare_hinges
 from torchapl.theorem import AffineForm, affine_form
 
@@ -103,6 +103,11 @@ def of_call(
     except TypeError:
         return None
     return None if entry is None else _build(entry, args, kwargs)
+
+
+def discontinuity(function: nn.Module, interval: Interval) -> str | None:
+    """Say where a function jumps, which no unit can follow, if it does."""
+    return None if type(function) in KINDS else jump_of(function, _proper(interval), 0.0)
 
 
 def of_method(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> nn.Module | None:

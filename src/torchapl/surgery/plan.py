@@ -13,7 +13,7 @@ from torch import nn
 from torchapl.form import build
 from torchapl.functional import FLOATING
 from torchapl.modules import APL, Sharing, Start, Unit, default_start
-from torchapl.surgery.functions import Forms, kind_of, largest_error
+from torchapl.surgery.functions import Forms, discontinuity, kind_of, largest_error
 from torchapl.surgery.record import Call, Invocation
 from torchapl.surgery.report import Constant, Left, Rewrite, Swap
 from torchapl.surgery.trace import NotTraceableError, Traced, activation_of, constants_of, trace
@@ -62,13 +62,25 @@ class Site:
     @property
     def interval(self) -> tuple[float, float]:
         """The smallest and the largest input that the example brought."""
-        intervals = [call.interval for call in self.calls if call.interval is not None]
-        if not intervals:
+        interval = self._interval
+        if interval is None:
             raise ValueError(
                 f"example_inputs bring no finite number to {self.names[0]} ({self.kind}, "
                 f"{self.place}): give inputs that are not empty or NaN, or leave the call out with "
                 "match"
             )
+        return interval
+
+    @property
+    def jump(self) -> str | None:
+        """Where the function jumps within that interval, if it does."""
+        return None if self._interval is None else discontinuity(self.function, self._interval)
+
+    @property
+    def _interval(self) -> tuple[float, float] | None:
+        intervals = [call.interval for call in self.calls if call.interval is not None]
+        if not intervals:
+            return None
         return min(low for low, _ in intervals), max(high for _, high in intervals)
 
 
@@ -83,11 +95,21 @@ class Plan:
 
 
 class Planner:
-    """Sorts the calls into sites and finds a place for the units of each."""
+    """Sorts the calls into sites and finds a place for the units of each.
 
-    def __init__(self, model: nn.Module, invocations: list[Invocation], match: Match) -> None:
+    Args:
+        model: Where the calls are.
+        invocations: All of them.
+        match: Which are swapped.
+        imitates: Whether units have to start as the functions that they replace.
+    """
+
+    def __init__(
+        self, model: nn.Module, invocations: list[Invocation], match: Match, imitates: bool
+    ) -> None:
         self.model = model
         self.match = match
+        self.imitates = imitates
         self.paths: dict[int, list[str]] = defaultdict(list)
         for name, module in model.named_modules(remove_duplicate=False):
             self.paths[id(module)].append(name)
@@ -143,6 +165,8 @@ class Planner:
                 self._leave([site], f"its input is {', '.join(map(str, dtypes))}")
             elif any(call.escapes for call in site.calls):
                 self._leave([site], "overwrites an input that another module reads afterwards")
+            elif self.imitates and (jump := site.jump) is not None:
+                self._leave([site], jump)
             else:
                 selected.append(site)
         return selected

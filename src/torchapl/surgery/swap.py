@@ -107,7 +107,7 @@ def swap_activations(
     _check(model, tolerance, num_hinges, per, init)
     recording = record(model, example_inputs)
     check_outputs(recording.output)
-    plan = Planner(model, recording.invocations, match).plan()
+    plan = Planner(model, recording.invocations, match, imitates=init is None).plan()
     swaps, units, forms = [], {}, Forms(num_hinges, tolerance)
     for site in plan.sites:
         forms.note(site.function, site.interval)
