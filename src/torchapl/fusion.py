@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from torchapl.curves.kinks import Kinks
-from torchapl.curves.simplify import put
+from torchapl.curves.replace import replace_units
 from torchapl.functional import _is_exporting, apl
-from torchapl.modules import APL, AffineAPL, Unit, inner_unit
+from torchapl.modules import AffineAPL, Unit, inner_unit
 from torchapl.ops.curve import check, curve, evaluate
 from torchapl.ops.table import segment_table
 from torchapl.surgery.apply import like_unit
 from torchapl.surgery.swap import forget, mark_fused
-from torchapl.watch import named_units
 
 
 def fuse(model: nn.Module) -> nn.Module:
@@ -56,15 +55,7 @@ def fuse(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    fused = copy.deepcopy(model)
-    replaced: dict[int, nn.Module] = {}
-    for name, unit in list(named_units(fused, remove_duplicate=False)):
-        if type(unit).forward not in (APL.forward, AffineAPL.forward):
-            continue
-        if id(unit) not in replaced:
-            replaced[id(unit)] = like_unit(_fused(name, unit), unit)
-            mark_fused(replaced[id(unit)])
-        fused = put(fused, name, replaced[id(unit)])
+    fused = replace_units(copy.deepcopy(model), _in_its_place)
     forget(fused)
     return fused
 
@@ -141,6 +132,12 @@ class FusedAPL(nn.Module):
 
 
 _NUMBERS = ("jump", "position", "line", "table")
+
+
+def _in_its_place(name: str, unit: Unit) -> nn.Module:
+    module = like_unit(_fused(name, unit), unit)
+    mark_fused(module)
+    return module
 
 
 @torch.no_grad()

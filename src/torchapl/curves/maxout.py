@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchapl.curves.kinks import Kinks, result_dtype
-from torchapl.curves.simplify import replace_units
+from torchapl.curves.replace import replace_units
 from torchapl.modules import Unit, inner_unit
 
 

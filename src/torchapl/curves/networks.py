@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from torchapl.curves.layers import Hidden, combined, dense, expanded, grouped
-from torchapl.curves.simplify import computes_its_curves, has_hooks, replace_units
+from torchapl.curves.replace import computes_its_curves, has_hooks, replace_units
 from torchapl.modules import Unit, inner_unit
 from torchapl.watch import Inputs, call, hooked, untouched
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from torchapl.curves.replace import keep_hooks
 from torchapl.modules import Unit
 from torchapl.surgery import functions
 from torchapl.surgery.report import Rewrite, Swap
@@ -22,17 +23,6 @@ _ORIGINAL_GRAPH = "_graph_before_swap"
 # The names of the children, in their order, with those that were dropped.
 _ORIGINAL_CHILDREN = "_children_before_swap"
 _FLAGS = "_flags_before_swap"
-# Those of the module that is replaced stay in force, and their handles keep working.
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
-)
 
 
 class Placement:
@@ -139,8 +129,7 @@ def replaced_by(unit: Unit) -> Any:
 
 def like_unit(module: nn.Module, unit: Unit) -> nn.Module:
     """Bring a module that takes the place of units to their device, dtype and mode; keep hooks."""
-    for name in _HOOKS:
-        vars(module)[name] = vars(unit)[name]
+    keep_hooks(module, unit)
     parameter = next(unit.parameters())
     return module.to(parameter.device, parameter.dtype).train(unit.training)
 
@@ -156,8 +145,7 @@ def _take_over(unit: Unit, old: Any, owner: nn.Module) -> None:
     # Not a child: its parameters, if it had any, are no longer the model's.
     vars(unit)[_REPLACED] = old
     if isinstance(old, nn.Module):
-        for name in _HOOKS:
-            vars(unit)[name] = vars(old)[name]
+        keep_hooks(unit, old)
 
 
 def _put_back(module: nn.Module, before: dict[str, Any], names: tuple[str, ...]) -> None:

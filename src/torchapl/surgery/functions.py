@@ -107,7 +107,9 @@ def of_call(
 
 def discontinuity(function: nn.Module, interval: Interval) -> str | None:
     """Say where a function jumps, which no unit can follow, if it does."""
-    return None if type(function) in KINDS else jump_of(function, _proper(interval), 0.0)
+    if isinstance(function, EXACT) or type(function) in KINDS:
+        return None
+    return jump_of(function, _proper(interval), 0.0)
 
 
 def of_method(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> nn.Module | None:
