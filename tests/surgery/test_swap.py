@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import torchapl
 from surgery import zoo
-from torchapl import APL, describe, rebuild_swapped, restore_activations, swap_activations
+from torchapl import APL, curves, describe, rebuild_swapped, restore_activations, swap_activations
 from torchapl.surgery.swap import can_rebuild
 from torchapl.watch import call
 
@@ -609,3 +609,18 @@ def test_whether_another_model_has_what_is_described() -> None:
     report = describe(swap_activations(Module(), torch.randn(64, 3), per="layer"))
     assert can_rebuild(Module(), report)
     assert not can_rebuild(Function(), report)
+
+
+def test_simplified_units_are_described_as_they_are() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 4)
+
+    def fresh() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh())
+
+    model = swap_activations(fresh(), inputs)
+    simple = curves.simplify(model, 0.05).model
+    assert describe(simple).swaps[0].num_hinges < describe(model).swaps[0].num_hinges
+    rebuilt = rebuild_swapped(fresh(), describe(simple).to_json())
+    rebuilt.load_state_dict(simple.state_dict())
+    assert torch.equal(rebuilt(inputs), simple(inputs))

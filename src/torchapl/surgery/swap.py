@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -15,7 +16,7 @@ from torch import nn
 
 from torchapl.curves import simplify
 from torchapl.init import STARTS
-from torchapl.modules import APL, AffineAPL, Sharing, Start, Unit
+from torchapl.modules import APL, AffineAPL, Sharing, Start, Unit, inner_unit
 from torchapl.surgery.apply import (
     Placement,
     RewrittenModule,
@@ -27,7 +28,7 @@ from torchapl.surgery.apply import (
 from torchapl.surgery.functions import EXACT, Forms, is_activation, kind_of
 from torchapl.surgery.plan import Match, Plan, Planner, UnitDim, make_units
 from torchapl.surgery.record import record
-from torchapl.surgery.report import SwapReport
+from torchapl.surgery.report import Swap, SwapReport
 from torchapl.surgery.verify import check_outputs, verify
 from torchapl.watch import Difference, Inputs
 
@@ -156,7 +157,20 @@ def describe(model: nn.Module) -> SwapReport:
         if report is not None:
             # The report of a part knows no names that its modules have outside of it.
             whole = whole.beside(report.under(name).also_named(names_of))
-    return whole
+    swaps = (_as_it_is(swap, modules.get(swap.name)) for swap in whole.swaps)
+    return replace(whole, swaps=tuple(swaps))
+
+
+def _as_it_is(swap: Swap, module: nn.Module | None) -> Swap:
+    """Return a swap with the hinges that its units have by now: they may have been simplified."""
+    if not isinstance(module, Unit) or inner_unit(module).num_hinges == swap.num_hinges:
+        return swap
+    return replace(
+        swap,
+        num_hinges=inner_unit(module).num_hinges,
+        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        affine=isinstance(module, AffineAPL),
+    )
 
 
 def rebuild_swapped(model: nn.Module, description: SwapReport | str) -> nn.Module:
