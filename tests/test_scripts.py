@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,8 @@ def run(*command: str) -> str:
     return subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
+# Once: what a file registers has a name of its own.
+@cache
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

@@ -31,6 +31,9 @@ NAMES = {
     "torch.autograd.function._SingleLevelFunction": "ops.autograd: a function of one level",
     "torch.compiler._is_exporting_flag": "functional: exported programs hold the formula",
     "torch.nn.modules.batchnorm._BatchNorm": "surgery, nets: all kinds of batch norm",
+    "torch.utils._python_dispatch.TorchDispatchMode": "surgery: what a trace writes to is refused",
+    "torch.utils._pytree.TreeSpec": "surgery: the arguments of a call, and how they are nested",
+    "torch.utils._pytree.tree_flatten": "surgery: the same",
     "torch.utils._pytree.tree_leaves": "surgery: the tensors in a module's arguments",
     "torch.utils._pytree.tree_map": "surgery, watch: the same, replaced",
 }
@@ -39,11 +42,12 @@ MODULE_NAMES = {
     "_apply",
     "_buffers",
     "_compiled_call_impl",
-    "_forward_hooks",
-    "_forward_pre_hooks",
     "_load_from_state_dict",
     "_load_state_dict_pre_hooks",
     "_modules",
+    "_parameters",
+    # Of operators.
+    "_schema",
 }
 # Of others than torch.
 FOREIGN = {"_SubParsersAction", "_exit", "_getframe", "_mmap", "_replace", "_torchapl_turned"}
