@@ -6,12 +6,17 @@ from torchapl.paper.activations import Activation
 from torchapl.paper.config import Data, Experiment
 from torchapl.paper.experiments import solvers
 from torchapl.paper.experiments.key import Key
-from torchapl.paper.experiments.rows import DEFAULT, DEFAULT_FROZEN, OTHERS, ActivationRow
+from torchapl.paper.experiments.rows import (
+    DEFAULT,
+    DEFAULT_FROZEN,
+    OTHERS,
+    WIDER,
+    ActivationRow,
+)
 
 NET = "fast-resnet"
 # 12 % more weights; what curves of eight hinges add is 2 %.
-_WIDER = 1.0625
-_WIDE = ActivationRow("relu-wide", "ReLU, wider", Activation.parse("relu"))
+_WIDTH_OF_WIDER = 1.0625
 # What ``swap_activations(model, batch, init="default")`` chooses after batch norm, and its control.
 _DEFAULT = ActivationRow(
     DEFAULT.name,
@@ -26,7 +31,7 @@ _LEAK = ActivationRow("apl-leak", "APL per channel, started with a leak", DEFAUL
 
 ROWS = (
     ActivationRow("relu", "ReLU", Activation.parse("relu")),
-    _WIDE,
+    WIDER,
     ActivationRow("leaky", "Leaky ReLU 0.1", Activation.parse("leaky:0.1")),
     *OTHERS,
     _DEFAULT,
@@ -49,7 +54,7 @@ MODERN: tuple[Experiment, ...] = tuple(
         optim=solvers.FAST,
         epochs=10,
         batch_size=128,
-        width=_WIDER if row is _WIDE else 1.0,
+        width=_WIDTH_OF_WIDER if row is WIDER else 1.0,
         start="he",
         label_smoothing=0.2,
         # The last epoch's: a test costs a fifteenth of an epoch and would choose nothing.

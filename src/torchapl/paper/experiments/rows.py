@@ -39,6 +39,8 @@ DEFAULT_FROZEN = ActivationRow(
     "APL per channel, frozen at the default's start",
     Activation.parse("apl:8:channel:leaky_silu:frozen"),
 )
+# What a network gains by more parameters of the usual kind.
+WIDER = ActivationRow("relu-wide", "ReLU, wider", Activation.parse("relu"))
 LEAKY25 = ActivationRow("leaky25", "Leaky ReLU 0.25, fixed", Activation.parse("leaky:0.25"))
 
 # Slopes of the paper, and numbers of hinges of its Table 3.
