@@ -12,6 +12,8 @@ from torchapl.cli import main
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results" / "lab.jsonl"
 TABLES = ROOT / "results" / "lab.md"
+STUDY = ROOT / "results" / "study.jsonl"
+STUDY_TABLES = ROOT / "results" / "study.md"
 # How rows of results start, as opposed to those of other tables on the pages.
 _METHODS = (
     "| CNN +",
@@ -26,16 +28,30 @@ _METHODS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("scale", "stored", "tables", "options"),
+    [
+        ("lab", STORED, TABLES, []),
+        # A scale that has no recipe for most networks of these tables.
+        ("study", STUDY, STUDY_TABLES, ["--selection-seeds", "0"]),
+    ],
+)
 def test_one_command_makes_the_tables_from_the_stored_results(
-    capsys: pytest.CaptureFixture[str],
+    scale: str, stored: Path, tables: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["reproduce", "all", "--scale", "lab", "--runs", str(STORED), "--markdown"]
-    assert main(command) == 0
-    assert capsys.readouterr().out == TABLES.read_text(encoding="utf-8")
+    command = ["reproduce", "all", "--scale", scale, "--runs", str(stored), "--markdown"]
+    assert main([*command, *options]) == 0
+    assert capsys.readouterr().out == tables.read_text(encoding="utf-8")
+
+
+def test_runs_of_a_scale_that_has_some_networks_only_have_a_report(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert main(["report", str(STUDY), "-o", str(page)]) == 0
+    assert "Hinges per unit" in page.read_text(encoding="utf-8")
 
 
 def test_pages_show_what_the_command_prints() -> None:
-    printed = set(TABLES.read_text(encoding="utf-8").splitlines())
+    printed = set((TABLES.read_text("utf-8") + STUDY_TABLES.read_text("utf-8")).splitlines())
     lines = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").splitlines()
     shown = [line for line in lines if line.startswith(_METHODS)]
     assert shown, "no results on this page"

@@ -289,6 +289,16 @@ def test_an_unmatched_pattern_is_an_error() -> None:
         selected_tables(["table3"], ["nothing"])
 
 
+def test_cells_that_a_scale_has_no_recipe_for_are_left_out() -> None:
+    tables = selected_tables(["all"], scale="study")
+    assert [table.name for table in tables] == ["table1", "table3", "ablation", "activations"]
+    experiments = {name for table in tables for name in table.experiments}
+    assert all(name.startswith(("cifar10-", "cifar100-")) for name in experiments)
+    assert "cifar10-maxout" not in experiments
+    with pytest.raises(ValueError, match="study scale has no recipe for networks of the family"):
+        selected_tables(["table1"], ["cifar10-maxout"], scale="study")
+
+
 def test_stored_results_make_the_same_table(tmp_path: Path) -> None:
     run_all(tmp_path / "runs", FakePool(tmp_path / "runs"), "cifar10-cnn-*", scale="smoke")
     results = read_results(tmp_path / "runs")

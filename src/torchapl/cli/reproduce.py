@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
         if getattr(args, name) is not None and getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
-    tables = selected_tables(args.tables, args.only)
+    tables = selected_tables(args.tables, args.only, scale=args.scale)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds, overrides=tuple(args.overrides))
     stored = {} if args.store is None else read_store(args.store)
     if args.dry_run:

@@ -176,11 +176,23 @@ def multiplied_rates(experiment: Experiment, factors: Iterable[float]) -> tuple[
     return tuple(f"optim.lr={experiment.optim.lr * factor:g}" for factor in factors)
 
 
+def has_recipe(experiment: Experiment, scale: str) -> bool:
+    """Tell whether a scale says how to train the network of an experiment.
+
+    Example:
+        >>> from torchapl.paper.experiments import get
+        >>> has_recipe(get("cifar10-cnn-relu"), "study"), has_recipe(get("cifar10-maxout"), "study")
+        (True, False)
+    """
+    recipes = scale_named(scale).recipes
+    return not recipes or NETWORKS.get(experiment.net).family in recipes
+
+
 def _recipe_of(experiment: Experiment, scale: str) -> Recipe | None:
     """Return how a scale trains the network of an experiment; None if as published."""
     recipes = scale_named(scale).recipes
     family = NETWORKS.get(experiment.net).family
-    if recipes and family not in recipes:
+    if not has_recipe(experiment, scale):
         raise ValueError(
             f"{scale} scale has no recipe for networks of the family {family!r}, "
             f"such as {experiment.net}; it has some for {', '.join(recipes)}"

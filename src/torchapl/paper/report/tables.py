@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchapl.paper.experiments import EXPERIMENTS, SCALES, TABLES, Table
+from torchapl.paper.experiments import EXPERIMENTS, SCALES, Table
 from torchapl.paper.report.folders import Run
 from torchapl.paper.sweep import Sweep
 from torchapl.paper.sweep.comparison import saved_comparisons
 from torchapl.paper.sweep.jobs import Results, by_job
 from torchapl.paper.sweep.render import as_json, by_metric, mean_and_std, row_title, rows_of
+from torchapl.paper.sweep.selection import selected_tables
 from torchapl.paper.sweep.statistics import summarise
 from torchapl.runs.log import OWN
 from torchapl.runs.records import Json
@@ -60,7 +61,7 @@ def tables_of_runs(runs: Sequence[Run], source: Path) -> list[Json]:
     # Somebody's own runs may be of a scale that no table has.
     for scale in sorted({run.scale for run in runs} & SCALES.keys()):
         sweep = sweep_of(runs, scale)
-        for table in TABLES.values():
+        for table in selected_tables(["all"], scale=scale):
             tables += _parts(table, sweep, results, "relu")
     return tables
 
