@@ -51,7 +51,7 @@ class Block {
   // of the first-level cache.
   void allocate(int64_t width) {
     padded_ = round_up(width, LANES);
-    pitch_ = 2 * LANES;
+    pitch_ = GROUPED_PITCH;
     group_ = problem_.hinges * pitch_;
     size_ = padded_ / LANES * group_;
     const int64_t values = sums_ ? 2 * size_ + padded_ : size_, totals = sums_ ? size_ : 0;
@@ -67,8 +67,9 @@ class Block {
     totals_ = reinterpret_cast<double*>(sum_a_ + size_ + padded_);
   }
 
-  // All columns belong to one unit.
+  // All columns belong to one unit: every group of them has the same hinges and sums.
   void select(int64_t unit) {
+    group_ = 0;
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + unit;
       std::fill_n(a_ + s * pitch_, LANES, static_cast<const T*>(problem_.a)[index]);
@@ -85,19 +86,14 @@ class Block {
     width_ = width;
     // Where every column is a unit of its own, the row is there already.
     const auto row = uninitialised<T>(units == width ? 0 : width);
-    // Whether they are finite is seen here, where they are at hand: with curves per position, a
-    // look at all of them before would be one more way through memory.
-    bool finite = true;
-    const auto take = [&](const T* source, T* target) {
-      finite = finite && (finite_ || kernels_.all_finite(source, units));
-      expand(source, row.get(), target);
-    };
     for (int64_t s = 0; s < problem_.hinges; ++s) {
       const int64_t index = s * problem_.units + first;
-      take(static_cast<const T*>(problem_.a) + index, a_ + s * pitch_);
-      take(static_cast<const T*>(problem_.b) + index, b_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.a) + index, row.get(), a_ + s * pitch_);
+      expand(static_cast<const T*>(problem_.b) + index, row.get(), b_ + s * pitch_);
     }
-    finite_ = finite;
+    // Whether they are finite is seen here, where they are at hand: with curves per position, a
+    // look at all of them before would be one more way through memory.
+    finite_ = finite_ || kernels_.all_finite(a_, size_);
     refer();
   }
 
@@ -120,18 +116,11 @@ class Block {
   // arithmetic; tells whether that is so.
   bool write_gradients() const {
     if (flushed_ || units_ != width_) return false;
-    for (int64_t s = 0; s < problem_.hinges; ++s) {
-      const int64_t index = s * problem_.units + first_;
-      for (int64_t c = 0; c < width_; c += LANES) {
-        const int64_t from = s * pitch_ + c / LANES * group_, n = std::min(LANES, width_ - c);
-        const auto at = [&](void* gradients) {
-          return gradients == nullptr ? nullptr : static_cast<T*>(gradients) + index + c;
-        };
-        kernels_.finish_unflushed(sum_a_ + from, sum_b_ + from, a_ + from, b_ + from,
-                                  reference_ == nullptr ? nullptr : reference_ + c,
-                                  at(problem_.grad_a), at(problem_.grad_b), n);
-      }
-    }
+    const auto at = [&](void* gradients) {
+      return gradients == nullptr ? nullptr : static_cast<T*>(gradients) + first_;
+    };
+    kernels_.finish_groups(sum_a_, a_, reference_, at(problem_.grad_a), at(problem_.grad_b), width_,
+                           problem_.hinges, problem_.units);
     return true;
   }
 
@@ -238,9 +227,8 @@ class Block {
  private:
   void refer() {
     reference_ = refers() ? sum_a_ + size_ : nullptr;
-    for (int64_t c = 0; reference_ != nullptr && c < padded_; c += LANES) {
-      kernels_.refer(b_ + c / LANES * group_, problem_.hinges, pitch_, reference_ + c, LANES);
-    }
+    if (reference_ == nullptr) return;
+    kernels_.refer(b_, problem_.hinges, pitch_, group_, reference_, padded_);
   }
 
   // Several sums side by side do not wait for each other: one alone took as long as all the rest.

@@ -38,7 +38,7 @@ void write_gradients(const Problem& p, const Primitives<E>& kernels, bool refers
     return target == nullptr ? nullptr : static_cast<T*>(target) + s * p.units + first;
   };
   const auto reference = uninitialised<T>(refers ? n : 0);
-  if (refers) kernels.refer(b, p.hinges, p.units, reference.get(), n);
+  if (refers) kernels.refer(b, p.hinges, p.units, LANES, reference.get(), n);
   for (int64_t s = 0; s < p.hinges; ++s) {
     kernels.finish(sums + 2 * s * pitch, sums + (2 * s + 1) * pitch, a + s * p.units,
                    b + s * p.units, reference.get(), place(p.grad_a, s), place(p.grad_b, s), n);
@@ -72,10 +72,19 @@ void run_strip(Block<E>& block, int64_t offset, int64_t n) {
   if (whole < n) run<Back>(block, offset + whole, 1, n - whole, 0, 0);
 }
 
+// The same of rows of one unit.
+template <bool Back, typename E>
+void run_rows(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t stride) {
+  const int64_t together = n < LONG_ROW ? rows / ROWS_AT_ONCE * ROWS_AT_ONCE : 0;
+  if (together > 0) run<Back>(block, offset, together, n, stride, ROW_AHEAD);
+  for (int64_t r = together; r < rows; ++r) run_strip<Back>(block, offset + r * stride, n);
+}
+
 template <typename E, bool Back>
 void by_rows(const Problem& p, const Primitives<E>& kernels) {
-  const RowPlan plan(p.outer, p.units, p.inner);
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
+  const int64_t strip = sums ? STRIP_OF_SUMS : STRIP;
+  const RowPlan plan(p.outer, p.units, p.inner, strip);
   const bool finite = parameters_are_finite(p, kernels), refers = sums && finite;
   const int64_t parts = plan.chunks * plan.segments;
   const int64_t stride = p.units * p.inner;
@@ -97,11 +106,9 @@ void by_rows(const Problem& p, const Primitives<E>& kernels) {
       const int64_t end = std::min(o + plan.merge, last_outer);
       for (int64_t u = unit; u < last_unit; ++u) {
         block.select(u);
-        for (int64_t i = segment * plan.segment; i < last_inner; i += STRIP) {
-          const int64_t n = std::min(STRIP, last_inner - i);
-          for (int64_t r = o; r < end; ++r) {
-            run_strip<Back>(block, r * stride + u * p.inner + i, n);
-          }
+        for (int64_t i = segment * plan.segment; i < last_inner; i += strip) {
+          const int64_t n = std::min(strip, last_inner - i);
+          run_rows<Back>(block, o * stride + u * p.inner + i, end - o, n, stride);
           if (!sums) continue;
           block.collapse();
           for (int64_t k = 0; k < 2 * p.hinges; ++k) part[k * p.units + u] += block.totals()[k];
@@ -167,7 +174,10 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   if (sums && plan.chunks > 1) add_parts(p, kernels, refers, partial.get(), plan.chunks);
 }
 
-bool goes_by_rows(int64_t units, int64_t inner) { return units == 1 || inner >= SHORTEST_ROW; }
+bool goes_by_rows(int64_t units, int64_t inner) {
+  if (units == 1 || inner >= SHORTEST_ROW) return true;
+  return inner >= SHORTEST_ROW / 2 && inner % LANES == 0;
+}
 
 template <typename E, bool Back>
 void by_either(const Problem& p, const Capability& capability) {
@@ -193,7 +203,7 @@ void backward(const Problem& problem, const Capability& capability) {
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
   const auto limits = BlockLimits::of<float>(outer * units * inner, true);
-  return goes_by_rows(units, inner) ? RowPlan(outer, units, inner).tasks()
+  return goes_by_rows(units, inner) ? RowPlan(outer, units, inner, STRIP_OF_SUMS).tasks()
                                     : ColumnPlan(outer, units, inner, hinges, limits).tasks();
 }
 

@@ -13,14 +13,20 @@ namespace torchapl {
 constexpr int64_t GRAIN = 16384;
 // More tasks than threads even out the load; more partial sums than this cost memory traffic.
 constexpr int64_t MOST_TASKS = 128;
-// Rows shorter than this go by columns, where a vector may span several rows.
+// Rows shorter than this go by columns, where a vector may span several rows, but rows of half its
+// length and more only if their last vector would not be full.
 constexpr int64_t SHORTEST_ROW = 128;
-// Elements that are handled at a time: x, g and dx of them fit the first-level cache.
+// Elements of a unit that are handled at a time: taking up its hinges takes as long as some dozens,
+// adding up its sums as a few hundred. No more, for the sake of memory, which is read best in its
+// order, and of sums in the type of the arithmetic.
 constexpr int64_t STRIP = 1024;
+constexpr int64_t STRIP_OF_SUMS = 4096;
+// Rows of a unit that lie apart in memory are computed four at a time if they are shorter.
+constexpr int64_t LONG_ROW = 1024;
 // Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
 constexpr int64_t FLUSH_ROWS = 128;
 // How far ahead memory is fetched, in elements of a strip and of a row of a block.
-constexpr int64_t STRIP_AHEAD = 512;
+constexpr int64_t STRIP_AHEAD = 1024;
 constexpr int64_t ROW_AHEAD = 128;
 // Bytes of hinges and sums of a block of columns. The first-level cache also holds its rows of the
 // data, but very short pieces of rows are slow to fetch.
@@ -60,17 +66,18 @@ struct RowPlan {
   int64_t range, ranges;
   int64_t segment, segments;
 
-  RowPlan(int64_t outer, int64_t units, int64_t inner) {
+  RowPlan(int64_t outer, int64_t units, int64_t inner, int64_t strip) {
     const int64_t budget = task_budget(outer * units * inner);
-    merge = std::clamp<int64_t>(STRIP / inner, 1, outer);
-    ranges = std::clamp<int64_t>(units * inner / GRAIN, 1, std::min(units, budget));
-    range = divide_up(units, ranges);
-    ranges = divide_up(units, range);
-    chunks = std::clamp<int64_t>(divide_up(budget, ranges), 1, divide_up(outer, merge));
+    merge = std::clamp<int64_t>(strip / inner, 1, outer);
+    const int64_t wide = std::clamp<int64_t>(units * inner / GRAIN, 1, std::min(units, budget));
+    chunks = std::clamp<int64_t>(divide_up(budget, wide), 1, divide_up(outer, merge));
     chunk = round_up(divide_up(outer, chunks), merge);
     chunks = divide_up(outer, chunk);
+    ranges = std::clamp<int64_t>(divide_up(budget, chunks), wide, units);
+    range = divide_up(units, ranges);
+    ranges = divide_up(units, range);
     segments = std::clamp<int64_t>(divide_up(budget, ranges * chunks), 1, divide_up(inner, GRAIN));
-    segment = round_up(divide_up(inner, segments), STRIP);
+    segment = round_up(divide_up(inner, segments), strip);
     segments = divide_up(inner, segment);
   }
 
@@ -119,7 +126,7 @@ struct ColumnPlan {
     blocks = divide_up(columns, block);
     const int64_t wanted = blocks >= 32 ? 1 : divide_up(task_budget(outer * period), blocks);
     // Copying hinges and collecting sums must be little work beside the rows.
-    const int64_t least = std::clamp<int64_t>(24 * hinges, 32, 2 * FLUSH_ROWS);
+    const int64_t least = std::clamp<int64_t>(48 * hinges, 64, 3 * FLUSH_ROWS);
     chunk = round_up(
         divide_up(rows, std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / least, 1))),
         ROWS_AT_ONCE);

@@ -10,8 +10,11 @@ namespace torchapl {
 
 // A matrix of elements. Columns come in groups of LANES: column c has the hinges a[i] and b[i] with
 // i = s * pitch + c / LANES * group + c % LANES; its sums are sum_a[i] and sum_b[i]. The last group
-// has room for all its columns. No pointer needs to be aligned.
+// has room for all its columns. With a group of 0 all columns belong to one unit. No pointer needs
+// to be aligned.
 constexpr int64_t LANES = 16;
+// Where backward adds to sums, b is at a + LANES, sum_b at sum_a + LANES, and this is the pitch.
+constexpr int64_t GROUPED_PITCH = 2 * LANES;
 // Rows that may be complete.
 constexpr int64_t FEW_ROWS = 8;
 
@@ -70,14 +73,15 @@ struct Primitives {
   void (*flush)(T* sums, double* totals, int64_t n, bool first);
   // Moves groups of LANES sums each to one in double: totals[k] = the sum of group k, sums = 0.
   void (*collapse)(T* sums, double* totals, int64_t groups);
-  // The gradients of a hinge of n units, from sums in double or in the type of the arithmetic; null
-  // pointers as in Backward.
+  // The gradients of a hinge of n units, from sums in double; null pointers as in Backward.
   void (*finish)(const double* sum_a, const double* sum_b, const T* a, const T* b,
                  const T* reference, T* grad_a, T* grad_b, int64_t n);
-  void (*finish_unflushed)(const T* sum_a, const T* sum_b, const T* a, const T* b,
-                           const T* reference, T* grad_a, T* grad_b, int64_t n);
-  // The references of n units, whose hinges follow each other at `pitch`.
-  void (*refer)(const T* b, int64_t hinges, int64_t pitch, T* reference, int64_t n);
+  // The same of all hinges, from sums and hinges in groups; gradients of hinges follow each other
+  // at `units`.
+  void (*finish_groups)(const T* sums, const T* a, const T* reference, T* grad_a, T* grad_b,
+                        int64_t n, int64_t hinges, int64_t units);
+  // The references of n columns.
+  void (*refer)(const T* b, int64_t hinges, int64_t pitch, int64_t group, T* reference, int64_t n);
   bool (*all_finite)(const T* values, int64_t n);
 };
 
