@@ -46,41 +46,27 @@ class Block {
         finite_(finite),
         refers_(refers) {}
 
-  // Makes room for the hinges and sums of `width` columns. What belongs to a group of columns lies
-  // together: apart, at a distance of a power of two, its lines would compete for the same places
-  // of the first-level cache.
-  void allocate(int64_t width) {
-    padded_ = round_up(width, LANES);
-    pitch_ = GROUPED_PITCH;
-    group_ = problem_.hinges * pitch_;
-    size_ = padded_ / LANES * group_;
-    const int64_t values = sums_ ? 2 * size_ + padded_ : size_, totals = sums_ ? size_ : 0;
-    const int64_t bytes = values * sizeof(T) + totals * sizeof(double);
-    if (bytes > NEAR) memory_ = uninitialised<std::byte>(bytes);
-    std::byte* memory = bytes > NEAR ? memory_.get() : near_;
-    a_ = reinterpret_cast<T*>(memory);
-    b_ = a_ + LANES;
-    if (!sums_) return;
-    sum_a_ = a_ + size_;
-    sum_b_ = sum_a_ + LANES;
-    std::fill_n(sum_a_, size_, T(0));
-    totals_ = reinterpret_cast<double*>(sum_a_ + size_ + padded_);
+  // Each group of columns has the hinges and sums of one of the units from `first` on. What is run
+  // then belongs to the unit in focus.
+  void select_units(int64_t first, int64_t units) {
+    allocate(units * LANES, false);
+    step_ = std::exchange(group_, 0);
+    T* reference = refers() ? sum_a_ + size_ : nullptr;
+    reference_ = reference;
+    for (int64_t u = 0; u < units; ++u) {
+      kernels_.spread(static_cast<const T*>(problem_.a) + first + u,
+                      static_cast<const T*>(problem_.b) + first + u, problem_.hinges,
+                      problem_.units, a_ + u * step_, reference);
+      if (reference != nullptr) reference += LANES;
+    }
   }
 
-  // All columns belong to one unit: every group of them has the same hinges and sums.
-  void select(int64_t unit) {
-    group_ = 0;
-    for (int64_t s = 0; s < problem_.hinges; ++s) {
-      const int64_t index = s * problem_.units + unit;
-      std::fill_n(a_ + s * pitch_, LANES, static_cast<const T*>(problem_.a)[index]);
-      std::fill_n(b_ + s * pitch_, LANES, static_cast<const T*>(problem_.b)[index]);
-    }
-    refer();
-  }
+  void focus(int64_t unit) { focus_ = unit; }
 
   // `inner` columns belong to the unit `first`, as many to the next, up to `units` of them, then
   // again from the first.
   void select(int64_t first, int64_t units, int64_t width) {
+    allocate(width, true);
     first_ = first;
     units_ = units;
     width_ = width;
@@ -133,8 +119,8 @@ class Block {
     f.n = n;
     f.stride = stride;
     f.ahead = ahead;
-    f.a = a_;
-    f.b = b_;
+    f.a = a_ + focus_ * step_;
+    f.b = b_ + focus_ * step_;
     f.finite = finite_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
@@ -154,11 +140,11 @@ class Block {
     f.stride = stride;
     f.out_stride = wanted ? stride : 0;
     f.ahead = ahead;
-    f.a = a_;
-    f.b = b_;
-    f.reference = reference_;
-    f.sum_a = sum_a_;
-    f.sum_b = sum_b_;
+    f.a = a_ + focus_ * step_;
+    f.b = b_ + focus_ * step_;
+    f.reference = reference_ == nullptr ? nullptr : reference_ + focus_ * LANES;
+    f.sum_a = sum_a_ == nullptr ? nullptr : sum_a_ + focus_ * step_;
+    f.sum_b = sum_b_ == nullptr ? nullptr : sum_b_ + focus_ * step_;
     f.complete = complete_;
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
@@ -172,11 +158,12 @@ class Block {
     flushed_ = true;
   }
 
-  // The sums of one unit so far, after select(unit): number k is at totals()[k]. They are those of
-  // a and b of the first hinge, then of the next.
-  void collapse() { kernels_.collapse(sum_a_, totals_, 2 * problem_.hinges); }
+  // The sums of the unit in focus so far: those of a and b of the first hinge, then of the next.
+  void collapse(double* sums) {
+    kernels_.collapse(sum_a_ + focus_ * step_, sums, 2 * problem_.hinges);
+  }
 
-  // The flushed sums of each unit, after the other select(): number k of unit u is at totals()[k *
+  // The flushed sums of each unit, after select(): number k of unit u is at totals()[k *
   // pitch() + u].
   void collect() {
     const int64_t period = units_ * problem_.inner;
@@ -225,6 +212,28 @@ class Block {
   int64_t units() const { return units_; }
 
  private:
+  // Makes room for the hinges and sums of `width` columns; `flushed`: also for what is flushed.
+  // What belongs to a group of columns lies together: apart, at a distance of a power of two, its
+  // lines would compete for the same places of the first-level cache.
+  void allocate(int64_t width, bool flushed) {
+    padded_ = round_up(width, LANES);
+    pitch_ = GROUPED_PITCH;
+    group_ = problem_.hinges * pitch_;
+    size_ = padded_ / LANES * group_;
+    const int64_t values = sums_ ? 2 * size_ + padded_ : size_,
+                  totals = sums_ && flushed ? size_ : 0;
+    const int64_t bytes = values * sizeof(T) + totals * sizeof(double);
+    if (bytes > NEAR) memory_ = uninitialised<std::byte>(bytes);
+    std::byte* memory = bytes > NEAR ? memory_.get() : near_;
+    a_ = reinterpret_cast<T*>(memory);
+    b_ = a_ + LANES;
+    if (!sums_) return;
+    sum_a_ = a_ + size_;
+    sum_b_ = sum_a_ + LANES;
+    std::fill_n(sum_a_, size_, T(0));
+    totals_ = reinterpret_cast<double*>(sum_a_ + size_ + padded_);
+  }
+
   void refer() {
     reference_ = refers() ? sum_a_ + size_ : nullptr;
     if (reference_ == nullptr) return;
@@ -282,6 +291,7 @@ class Block {
   // See Forward and Backward for their layout.
   T *a_ = nullptr, *b_ = nullptr, *sum_a_ = nullptr, *sum_b_ = nullptr, *reference_ = nullptr;
   int64_t padded_ = 0, pitch_ = 0, group_ = 0, size_ = 0;
+  int64_t step_ = 0, focus_ = 0;  // from unit to unit; which is run
   int64_t first_ = 0, units_ = 0, width_ = 0;
   double* totals_ = nullptr;
   bool flushed_ = false, complete_ = false;

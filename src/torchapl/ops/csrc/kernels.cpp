@@ -72,46 +72,52 @@ void run_strip(Block<E>& block, int64_t offset, int64_t n) {
   if (whole < n) run<Back>(block, offset + whole, 1, n - whole, 0, 0);
 }
 
-// The same of rows of one unit.
+// Rows of one unit: short ones four at a time.
 template <bool Back, typename E>
 void run_rows(Block<E>& block, int64_t offset, int64_t rows, int64_t n, int64_t stride) {
-  const int64_t together = n < LONG_ROW ? rows / ROWS_AT_ONCE * ROWS_AT_ONCE : 0;
-  if (together > 0) run<Back>(block, offset, together, n, stride, ROW_AHEAD);
-  for (int64_t r = together; r < rows; ++r) run_strip<Back>(block, offset + r * stride, n);
+  if (rows == ROWS_AT_ONCE) return run<Back>(block, offset, rows, n, stride, ROW_AHEAD);
+  for (int64_t r = 0; r < rows; ++r) run_strip<Back>(block, offset + r * stride, n);
 }
 
+// A task goes through its memory in order, from unit to unit: each has hinges and sums of its own.
 template <typename E, bool Back>
 void by_rows(const Problem& p, const Primitives<E>& kernels) {
   const bool sums = p.grad_a != nullptr || p.grad_b != nullptr;
-  const int64_t strip = sums ? STRIP_OF_SUMS : STRIP;
-  const RowPlan plan(p.outer, p.units, p.inner, strip);
+  const auto limits = BlockLimits::of<E>(p.outer * p.units * p.inner, sums);
+  const RowPlan plan(p.outer, p.units, p.inner, p.hinges, limits);
   const bool finite = parameters_are_finite(p, kernels), refers = sums && finite;
   const int64_t parts = plan.chunks * plan.segments;
-  const int64_t stride = p.units * p.inner;
-  const bool alone = goes_alone(p.outer * stride, p.hinges);
+  const int64_t together = p.inner < LONG_ROW ? ROWS_AT_ONCE : 1;
+  const bool alone = goes_alone(p.outer * p.units * p.inner, p.hinges);
   std::vector<double> partial(sums ? parts * 2 * p.hinges * p.units : 0);
 
   parallel(plan.tasks(), alone, [&](int64_t task) {
     const int64_t segment = task % plan.segments;
-    const int64_t unit = task / plan.segments % plan.ranges * plan.range;
+    const int64_t first = task / plan.segments % plan.ranges * plan.range;
     const int64_t chunk = task / plan.segments / plan.ranges;
     const int64_t last_outer = std::min(p.outer, (chunk + 1) * plan.chunk);
-    const int64_t last_unit = std::min(p.units, unit + plan.range);
     const int64_t last_inner = std::min(p.inner, (segment + 1) * plan.segment);
+    const int64_t units = std::min(plan.range, p.units - first);
     double* part = partial.data() + (chunk * plan.segments + segment) * 2 * p.hinges * p.units;
     Block<E> block(p, kernels, finite, refers);
-    block.allocate(LANES);
+    block.select_units(first, units);
+    std::vector<double> collapsed(sums ? 2 * p.hinges : 0);
 
     for (int64_t o = chunk * plan.chunk; o < last_outer; o += plan.merge) {
       const int64_t end = std::min(o + plan.merge, last_outer);
-      for (int64_t u = unit; u < last_unit; ++u) {
-        block.select(u);
-        for (int64_t i = segment * plan.segment; i < last_inner; i += strip) {
-          const int64_t n = std::min(strip, last_inner - i);
-          run_rows<Back>(block, o * stride + u * p.inner + i, end - o, n, stride);
-          if (!sums) continue;
-          block.collapse();
-          for (int64_t k = 0; k < 2 * p.hinges; ++k) part[k * p.units + u] += block.totals()[k];
+      for (int64_t i = segment * plan.segment; i < last_inner; i += STRIP) {
+        const int64_t n = std::min(STRIP, last_inner - i);
+        for (int64_t r = o; r < end; r += together) {
+          for (int64_t u = 0; u < units; ++u) {
+            block.focus(u);
+            const int64_t offset = (r * p.units + first + u) * p.inner + i;
+            run_rows<Back>(block, offset, std::min(together, end - r), n, p.units * p.inner);
+          }
+        }
+        for (int64_t u = 0; u < units && sums; ++u) {
+          block.focus(u);
+          block.collapse(collapsed.data());
+          for (int64_t k = 0; k < 2 * p.hinges; ++k) part[k * p.units + first + u] += collapsed[k];
         }
       }
     }
@@ -143,7 +149,6 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
     if (in_place) {
       block.select_in_place(column, width);
     } else {
-      block.allocate(width);
       block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
     }
 
@@ -203,7 +208,7 @@ void backward(const Problem& problem, const Capability& capability) {
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
   const auto limits = BlockLimits::of<float>(outer * units * inner, true);
-  return goes_by_rows(units, inner) ? RowPlan(outer, units, inner, STRIP_OF_SUMS).tasks()
+  return goes_by_rows(units, inner) ? RowPlan(outer, units, inner, hinges, limits).tasks()
                                     : ColumnPlan(outer, units, inner, hinges, limits).tasks();
 }
 

@@ -16,21 +16,22 @@ constexpr int64_t MOST_TASKS = 128;
 // Rows shorter than this go by columns, where a vector may span several rows, but rows of half its
 // length and more only if their last vector would not be full.
 constexpr int64_t SHORTEST_ROW = 128;
-// Elements of a unit that are handled at a time: taking up its hinges takes as long as some dozens,
-// adding up its sums as a few hundred. No more, for the sake of memory, which is read best in its
-// order, and of sums in the type of the arithmetic.
-constexpr int64_t STRIP = 1024;
-constexpr int64_t STRIP_OF_SUMS = 4096;
+// Elements of a unit whose sums stay in the type of the arithmetic. Adding these up takes as long
+// as some hundred elements.
+constexpr int64_t STRIP = 4096;
 // Rows of a unit that lie apart in memory are computed four at a time if they are shorter.
 constexpr int64_t LONG_ROW = 1024;
 // Rows of a column that are summed in the type of the arithmetic before the sum moves to double.
 constexpr int64_t FLUSH_ROWS = 128;
 // How far ahead memory is fetched, in elements of a strip and of a row of a block.
 constexpr int64_t STRIP_AHEAD = 1024;
-constexpr int64_t ROW_AHEAD = 128;
+constexpr int64_t ROW_AHEAD = 256;
 // Bytes of hinges and sums of a block of columns. The first-level cache also holds its rows of the
 // data, but very short pieces of rows are slow to fetch.
 constexpr int64_t L1_BUDGET = 24576;
+// Bytes of hinges and sums of the units of a task whose rows are long: the more units, the longer
+// the pieces of memory that are read in order. They stay in the second-level cache.
+constexpr int64_t L2_BUDGET = 131072;
 // Widest pieces of rows. Those that come from memory want to be long. Those of smaller maps come
 // from a cache, and four of them, fetched ahead, have to fit the first-level one: with pieces as
 // long as the others, (4096, 300) and S = 1 took 1.07 ReLUs in place of 0.82. But a large map with
@@ -59,31 +60,6 @@ inline int64_t task_budget(int64_t elements) {
   return std::clamp<int64_t>(elements / GRAIN, 1, MOST_TASKS);
 }
 
-// A task is a chunk of outer indices, a range of units and a segment of the inner axis.
-struct RowPlan {
-  int64_t merge;  // outer indices whose rows of one unit are handled together
-  int64_t chunk, chunks;
-  int64_t range, ranges;
-  int64_t segment, segments;
-
-  RowPlan(int64_t outer, int64_t units, int64_t inner, int64_t strip) {
-    const int64_t budget = task_budget(outer * units * inner);
-    merge = std::clamp<int64_t>(strip / inner, 1, outer);
-    const int64_t wide = std::clamp<int64_t>(units * inner / GRAIN, 1, std::min(units, budget));
-    chunks = std::clamp<int64_t>(divide_up(budget, wide), 1, divide_up(outer, merge));
-    chunk = round_up(divide_up(outer, chunks), merge);
-    chunks = divide_up(outer, chunk);
-    ranges = std::clamp<int64_t>(divide_up(budget, chunks), wide, units);
-    range = divide_up(units, ranges);
-    ranges = divide_up(units, range);
-    segments = std::clamp<int64_t>(divide_up(budget, ranges * chunks), 1, divide_up(inner, GRAIN));
-    segment = round_up(divide_up(inner, segments), strip);
-    segments = divide_up(inner, segment);
-  }
-
-  int64_t tasks() const { return chunks * ranges * segments; }
-};
-
 // What decides how wide a block of columns may be.
 struct BlockLimits {
   int64_t budget;     // bytes for hinges and sums
@@ -96,6 +72,33 @@ struct BlockLimits {
     return {L1_BUDGET, static_cast<int64_t>((sums ? 4 : 2) * sizeof(Arithmetic<E>)),
             elements * size > SMALLER_MAP_BYTES ? WIDEST : WIDEST_BYTES / size};
   }
+};
+
+// A task is a chunk of outer indices, a range of units and a segment of the inner axis.
+struct RowPlan {
+  int64_t merge;  // outer indices whose sums of a unit are added up together
+  int64_t chunk, chunks;
+  int64_t range, ranges;
+  int64_t segment, segments;
+
+  RowPlan(int64_t outer, int64_t units, int64_t inner, int64_t hinges, BlockLimits limits) {
+    // Fewer tasks, too, for longer pieces. Rows that are cut are long enough.
+    const int64_t budget = std::min(task_budget(outer * units * inner), MOST_TASKS / 2);
+    const int64_t fitting = inner > STRIP ? 1 : L2_BUDGET / (hinges * limits.per_hinge * LANES);
+    merge = std::clamp<int64_t>(STRIP / inner, 1, outer);
+    const int64_t least = divide_up(units, std::clamp<int64_t>(fitting, 1, units));
+    chunks = std::clamp<int64_t>(divide_up(budget, least), 1, divide_up(outer, merge));
+    chunk = round_up(divide_up(outer, chunks), merge);
+    chunks = divide_up(outer, chunk);
+    ranges = std::clamp<int64_t>(divide_up(budget, chunks), least, units);
+    range = divide_up(units, ranges);
+    ranges = divide_up(units, range);
+    segments = std::clamp<int64_t>(divide_up(budget, ranges * chunks), 1, divide_up(inner, GRAIN));
+    segment = round_up(divide_up(inner, segments), STRIP);
+    segments = divide_up(inner, segment);
+  }
+
+  int64_t tasks() const { return chunks * ranges * segments; }
 };
 
 // The memory as a matrix whose columns each belong to one unit. A task is a block of columns, which

@@ -82,6 +82,8 @@ struct Primitives {
                         int64_t n, int64_t hinges, int64_t units);
   // The references of n columns.
   void (*refer)(const T* b, int64_t hinges, int64_t pitch, int64_t group, T* reference, int64_t n);
+  // The hinges of one unit, `units` apart, to a group of columns, and their reference unless null.
+  void (*spread)(const T* a, const T* b, int64_t hinges, int64_t units, T* to, T* reference);
   bool (*all_finite)(const T* values, int64_t n);
 };
 
