@@ -152,8 +152,10 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
       block.select(column / p.inner, std::min(width, p.units * p.inner) / p.inner, width);
     }
 
+    // Further ahead lie the columns of other blocks.
+    const int64_t ahead = std::min(ROW_AHEAD, 2 * width / 3 / LANES * LANES);
     const auto visit = [&](int64_t r, int64_t rows, int64_t n) {
-      run<Back>(block, r * plan.columns + column, rows, n, plan.columns, ROW_AHEAD);
+      run<Back>(block, r * plan.columns + column, rows, n, plan.columns, ahead);
     };
     for (int64_t r = row; r < last; r += FLUSH_ROWS) {
       visit(r, std::min(FLUSH_ROWS, last - r), width);
