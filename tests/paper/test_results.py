@@ -44,6 +44,15 @@ def test_one_command_makes_the_tables_from_the_stored_results(
     assert capsys.readouterr().out == tables.read_text(encoding="utf-8")
 
 
+def test_learned_hinges_are_compared_with_frozen_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table3", "--scale", "study", "--runs", str(STUDY), "--markdown"]
+    assert main([*command, "--selection-seeds", "0", "--baseline", "apl-s1-frozen"]) == 0
+    learned = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| APL, S = 1 |")
+    )
+    assert "| -2.64 +- 2.53 |" in learned
+
+
 def test_runs_of_a_scale_that_has_some_networks_only_have_a_report(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert main(["report", str(STUDY), "-o", str(page)]) == 0

@@ -252,6 +252,7 @@ class Block {
            ((sums[1] + sums[5]) + (sums[3] + sums[7]));
   }
 
+  // The first matrix of a block is the widest.
   E* unwanted(int64_t n) {
     if (unwanted_ == nullptr) unwanted_ = uninitialised<E>(n);
     return unwanted_.get();

@@ -186,9 +186,8 @@ def _published(network: str, row: str, title: str) -> Row:
 def _own(network: str, row: str, title: str) -> Row:
     # With augmentation, where the paper has ReLU and APL alone: the best fixed rival and ours.
     augmented = network != "resnet" and row in ("silu", DEFAULT.name)
-    columns = [Key(data, more, network).column for data, more in cifar.COLUMNS]
-    cells = {column: _CIFAR[network][column][row] for column in columns[: 4 if augmented else 2]}
-    return Row(title, cells)
+    columns = _COLUMNS if augmented else ("cifar10", "cifar100")
+    return Row(title, {column: _CIFAR[network][column][row] for column in columns})
 
 
 def _table1() -> Table:
@@ -237,7 +236,7 @@ def _table2() -> Table:
 
 
 def _table3() -> Table:
-    peers = _CIFAR["cnn"]["cifar10"]
+    peers = dict(_CIFAR["cnn"]["cifar10"])
     # Row: title, experiment, and the one that decides its learning rate.
     rows = {
         "relu": ("ReLU", "relu", "relu"),
@@ -257,6 +256,9 @@ def _table3() -> Table:
         )
         for row, (_, name, rate) in rows.items()
     }
+    # Learned hinges are compared with frozen ones, too, and with more.
+    for row, cell in cells.items():
+        peers.setdefault(rows[row][1], cell)
     columns = {"cifar10": _COLUMNS["cifar10"]}
     filled = tuple(Row(rows[row][0], {"cifar10": cell}) for row, cell in cells.items())
     return Table("table3", "Hinges per unit", columns, filled)
