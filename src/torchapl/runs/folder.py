@@ -158,7 +158,10 @@ def _commit() -> str | None:
     # Installed into an environment inside somebody's own repository, it is not of their commit.
     if not _git("ls-files", "--", Path(__file__).name):
         return None
-    return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    # Results change no number: a command that stores its runs there may go on.
+    changed = _git("status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)results")
+    return f"{commit}-dirty" if changed else commit or None
 
 
 def _git(*arguments: str) -> str:
