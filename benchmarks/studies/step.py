@@ -1,6 +1,6 @@
 """Training steps of the small GPT with learned curves beside the same with fixed activations.
 
-python benchmarks/text/step.py --threads 1
+python benchmarks/studies/step.py --threads 1
 
 The feed-forward layers are equally wide in all of them. Ratios are to the step with ReLU, compared
 round by round: medians with 20 % and 80 % quantiles.

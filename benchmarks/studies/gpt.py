@@ -1,7 +1,7 @@
 """A GPT of a million parameters that reads bytes: which activation function predicts text best?
 
-    python benchmarks/text/gpt.py run       # about a minute of one core for a run
-    python benchmarks/text/gpt.py table
+    python benchmarks/studies/gpt.py run       # about a minute of one core for a run
+    python benchmarks/studies/gpt.py table
 
 The metric is bits per byte on held-out chapters. All rows have equally many parameters: the hidden
 layers of fixed activations are wider by what the curves take.
