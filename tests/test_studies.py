@@ -257,10 +257,17 @@ def test_fine_tuning_moves_curves_by_their_factor_and_draws_the_same_head(study,
     assert not torch.equal(heads[0], heads[1])
 
 
-@pytest.mark.parametrize("name", ["gpt", "finetune"])
-def test_the_page_has_the_tables_of_the_stored_results(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "page", "baseline"),
+    [
+        ("gpt", "text.md", "gelu"),
+        ("finetune", "pretrained.md", "gelu"),
+        ("pitches", "pretrained.md", "relu"),
+    ],
+)
+def test_the_page_has_the_tables_of_the_stored_results(name, page, baseline, monkeypatch):
     benchmark = module(name, monkeypatch)
-    page = (FOLDER.parents[1] / "docs" / "text.md").read_text()
-    study = benchmark.STUDY
-    assert study.table(benchmark.RESULTS, "gelu") in page
-    assert study.tuning_table(benchmark.RESULTS) in page
+    words = (FOLDER.parents[1] / "docs" / page).read_text()
+    assert benchmark.RESULTS.exists()
+    assert benchmark.STUDY.table(benchmark.RESULTS, baseline) in words
+    assert benchmark.STUDY.tuning_table(benchmark.RESULTS) in words
