@@ -161,6 +161,9 @@ def test_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     row = step.measure_step("Higgs DNN", 1, rounds=2)
     assert row.apl_to_silu.median == pytest.approx(row.apl.median / row.silu.median, rel=0.5)
     assert row.relu_loop.median > 0
+    # Ten parameters more take their time in the update, on any machine.
+    assert row.curves.update > 0
+    assert abs(sum(row.curves)) < 1e3 * row.milliseconds
 
 
 @pytest.mark.parametrize("name", ["--hinges", "--threads", "--rounds"])

@@ -51,6 +51,14 @@ class Confidence(NamedTuple):
     high: float
 
 
+class Parts(NamedTuple):
+    """Seconds of the three calls that a step needs."""
+
+    forward: float
+    backward: float
+    update: float
+
+
 @dataclass(frozen=True)
 class StepMeasurement:
     """One network: times of a step as ratios to the bare ReLU step, and what the loop adds to it.
@@ -64,6 +72,7 @@ class StepMeasurement:
         milliseconds: The bare step with ReLU.
         added: Microseconds of a step of the loop outside forward, loss, backward and update.
         checkpoint: Milliseconds to save a checkpoint, which the loop does once a minute.
+        curves: Microseconds more with APL than with SiLU in each part of a bare step.
     """
 
     net: str
@@ -76,6 +85,7 @@ class StepMeasurement:
     milliseconds: float
     added: float
     checkpoint: float
+    curves: Parts
 
     @property
     def added_percent(self) -> float:
@@ -132,7 +142,11 @@ def measure_step(
             "loop": _Candidate(relu, run.steps, draws=True),
         }
         seconds = _in_turn(candidates, rounds, least_seconds)
-        added = _outside(candidates["loop"], len(seconds["loop"]))
+        parts = _parts_in_turn(
+            {name: candidates[name] for name in ("apl", "silu", "loop")}, len(seconds["loop"])
+        )
+        added = median(total - sum(inside) for total, inside in parts["loop"])
+        curves = _more(parts["apl"], parts["silu"])
         start = perf_counter()
         run.save()
         saving = perf_counter() - start
@@ -151,6 +165,7 @@ def measure_step(
         1000 * median(seconds["relu"]),
         1e6 * added,
         1000 * saving,
+        curves,
     )
 
 
@@ -214,37 +229,57 @@ def _in_turn(
     return seconds
 
 
-def _outside(loop: _Candidate, rounds: int) -> float:
-    """Return the median seconds of a step of the loop outside its three necessary calls.
+class _Timers:
+    """Seconds that the three necessary calls of a trainer have taken since they were asked for.
 
     Host time: where a device works on its own, waiting for it would be counted.
     """
-    inside = 0.0
 
-    def timed(call: Callable[..., object]) -> Callable[..., object]:
+    def __init__(self, trainer: Trainer) -> None:
+        self._seconds = [0.0, 0.0, 0.0]
+        owners = (
+            (trainer, "forward_and_loss"),
+            (trainer, "backward"),
+            (trainer.optimizer, "step"),
+        )
+        for part, (owner, name) in enumerate(owners):
+            setattr(owner, name, self._timed(part, getattr(owner, name)))
+
+    def _timed(self, part: int, call: Callable[..., object]) -> Callable[..., object]:
         def measured(*arguments: object) -> object:
-            nonlocal inside
             start = perf_counter()
             result = call(*arguments)
-            inside += perf_counter() - start
+            self._seconds[part] += perf_counter() - start
             return result
 
         return measured
 
-    trainer = loop.trainer
-    for owner, name in (
-        (trainer, "forward_and_loss"),
-        (trainer, "backward"),
-        (trainer.optimizer, "step"),
-    ):
-        setattr(owner, name, timed(getattr(owner, name)))
-    outside = []
-    steps = max(1, min(50, round(_BLOCK_SECONDS / loop.seconds(1))))
+    def take(self, steps: int) -> Parts:
+        """Return the seconds per step and begin anew."""
+        parts = Parts(*(seconds / steps for seconds in self._seconds))
+        self._seconds[:] = [0.0] * len(parts)
+        return parts
+
+
+def _parts_in_turn(
+    candidates: dict[str, _Candidate], rounds: int
+) -> dict[str, list[tuple[float, Parts]]]:
+    """Return for every candidate and round the seconds of a step and of its three calls."""
+    single = min(candidate.seconds(1) for candidate in candidates.values())
+    steps = max(1, min(50, round(_BLOCK_SECONDS / single)))
+    timers = {name: _Timers(candidate.trainer) for name, candidate in candidates.items()}
+    found: dict[str, list[tuple[float, Parts]]] = {name: [] for name in candidates}
     for _ in range(rounds):
-        inside = 0.0
-        total = loop.seconds(steps)
-        outside.append(total - inside / steps)
-    return median(outside)
+        for name, candidate in candidates.items():
+            total = candidate.seconds(steps)
+            found[name].append((total, timers[name].take(steps)))
+    return found
+
+
+def _more(ones: list[tuple[float, Parts]], others: list[tuple[float, Parts]]) -> Parts:
+    """Return the median differences in microseconds, compared round by round."""
+    pairs = [(one, other) for (_, one), (_, other) in zip(ones, others, strict=True)]
+    return Parts(*(1e6 * median(a[i] - b[i] for a, b in pairs) for i in range(3)))
 
 
 def _on_toy_data(experiment: Experiment) -> Experiment:

@@ -174,7 +174,8 @@ def _step(args: argparse.Namespace) -> int:
     ratios = ("APL / ReLU", "SiLU / ReLU", "APL / SiLU", "loop / bare, ReLU")
     print(
         f"{'':10} {'threads':>7} {' '.join(f'{name:>21}' for name in ratios)} {'blocks':>6} "
-        f"{'ReLU ms':>8} {'loop adds':>18} {'checkpoint':>10}"
+        f"{'ReLU ms':>8} {'loop adds':>18} {'checkpoint':>10} "
+        f"{'curves add to SiLU: forward, backward, update':>46}"
     )
     for net in NETS:
         for threads in args.threads:
@@ -186,7 +187,8 @@ def _step(args: argparse.Namespace) -> int:
             added = f"{row.added:.0f} us = {row.added_percent:.2f} %"
             print(
                 f"{net:10} {threads:7} {' '.join(f'{cell:>21}' for cell in cells)} {row.blocks:6} "
-                f"{row.milliseconds:8.1f} {added:>18} {row.checkpoint:7.0f} ms",
+                f"{row.milliseconds:8.1f} {added:>18} {row.checkpoint:7.0f} ms "
+                f"{' '.join(f'{part:+12.0f}' for part in row.curves)} us",
                 flush=True,
             )
     return 0
