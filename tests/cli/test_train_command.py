@@ -101,8 +101,8 @@ def test_a_schedule_is_shortened_with_its_data_set_and_that_is_said(
     small = ["--set", "data.name=toy-events", "--set", "epochs=1", "--device", "cpu"]
     assert main(["train", "higgs-dnn-relu", *small, "--runs", str(tmp_path), "--quiet"]) == 0
     told = capsys.readouterr().err
-    assert "was made for 45,500,000 iterations, this run has 32" in told
-    assert "shortened to 7.03e-07 of its length" in told
+    assert "was made for 700,000 iterations, this run has 32" in told
+    assert "shortened to 4.57e-05 of its length" in told
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from torchapl.paper.config import Optim, override
-from torchapl.paper.experiments import get
-from torchapl.paper.schedule import learning_rate, momentum, stretched
+from torchapl.paper.config import Optim, override, override_all
+from torchapl.paper.experiments import get, scaled
+from torchapl.paper.schedule import learning_rate, momentum
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_list_without_factors_is_refused() -> None:
     ],
 )
 def test_a_shortened_schedule_has_the_same_course(optim: Optim) -> None:
-    short = stretched(optim, 1e-3)
+    short = optim.stretched(1e-3)
     for step in (0, 30, 111, 200, 301, 319):
         rate = learning_rate(optim, 1000 * step, 320_000)
         assert learning_rate(short, step, 320) == pytest.approx(rate, rel=1e-6)
@@ -121,3 +121,22 @@ def test_a_schedule_of_ones_own_is_not_shortened() -> None:
     experiment = get("higgs-dnn-apl")
     assert override(experiment, "optim.lr=0.01").made_for_steps == 45_500_000
     assert override(experiment, "optim.step_factor=0.9999").made_for_steps is None
+    own = override_all(experiment, ["optim.step_factor=0.9999", "epochs=1"])
+    assert own.optim.step_factor == 0.9999
+
+
+@pytest.mark.parametrize("setting", ["epochs=42", "batch_size=25", "epochs=5", "batch_size=400"])
+@pytest.mark.parametrize("name", ["cifar10-cnn-apl", "cifar10-nin-relu"])
+@pytest.mark.parametrize("scale", ["paper", "study"])
+def test_other_lengths_stretch_the_schedule(name: str, scale: str, setting: str) -> None:
+    usual = scaled(get(name), scale)
+    other = override(usual, setting)
+    steps, others = (50_000 * e.epochs // e.batch_size for e in (usual, other))
+    assert usual.made_for_steps == steps
+    assert other.made_for_steps == pytest.approx(others, abs=1)
+    for share in (0.01, 0.3, 0.6, 0.75, 0.9, 0.99):
+        expected = learning_rate(usual.optim, round(share * steps), steps)
+        found = learning_rate(other.optim, round(share * others), others)
+        assert found == pytest.approx(expected)
+        expected = momentum(usual.optim, round(share * steps))
+        assert momentum(other.optim, round(share * others)) == pytest.approx(expected, rel=1e-2)

@@ -429,6 +429,15 @@ def test_tables_want_as_many_runs_as_the_paper_made() -> None:
     assert len(sweep.next_jobs(ensemble, {})) == 5
 
 
+def test_an_unknown_baseline_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "table3", "--scale", "smoke", "--runs", str(tmp_path / "runs")]
+    assert main([*command, "--baseline", "nope"]) == 2
+    assert "unknown baseline 'nope'" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_unknown_baseline_names_the_rows() -> None:
     with pytest.raises(ValueError, match="unknown baseline 'sillu', did you mean 'silu'"):
         summarise(TABLES["table1"], Sweep("smoke"), {}, "sillu")

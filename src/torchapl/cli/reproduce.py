@@ -107,11 +107,15 @@ def run(args: argparse.Namespace) -> int:
     from torchapl.paper.sweep import Sweep
     from torchapl.paper.sweep.jobs import read_results, read_store, write_results
     from torchapl.paper.sweep.selection import selected_tables
+    from torchapl.paper.sweep.statistics import check_baseline
 
     for name, least in (("seeds", 1), ("selection_seeds", 0), ("workers", 1)):
         if getattr(args, name) is not None and getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}")
     tables = selected_tables(args.tables, args.only, scale=args.scale)
+    # Before anything runs for hours.
+    for table in tables:
+        check_baseline(table, args.baseline)
     sweep = Sweep(args.scale, args.seeds, args.selection_seeds, overrides=tuple(args.overrides))
     stored = {} if args.store is None else read_store(args.store)
     if args.dry_run:

@@ -101,6 +101,25 @@ class Optim:
                 f"factors must be pairs of an iteration and a factor of lr, got {self.factors}"
             )
 
+    def stretched(self, factor: float) -> Optim:
+        """Return the same course of rate and momentum in another number of iterations.
+
+        Args:
+            factor: Of their number; below 1 the schedule is shortened.
+
+        Example:
+            >>> long = Optim(schedule="list", factors=((60_000, 1.0), (90_000, 0.1)))
+            >>> long.stretched(0.1).factors
+            ((6000, 1.0), (9000, 0.1))
+        """
+        return dataclasses.replace(
+            self,
+            factors=tuple((round(until * factor), rate) for until, rate in self.factors),
+            step_factor=self.step_factor ** (1 / factor),
+            fall_steps=round(self.fall_steps * factor),
+            momentum_ramp=self.momentum_ramp * factor,
+        )
+
 
 @dataclass(frozen=True)
 class Published:
@@ -186,6 +205,8 @@ _SCHEDULE = tuple(
     f"optim.{name}"
     for name in ("schedule", "factors", "step_factor", "fall_steps", "momentum_ramp")
 )
+# What decides how many iterations there are.
+_LENGTH = ("epochs", "batch_size")
 # Of older versions.
 _GONE = ("title", "choices")
 
@@ -194,6 +215,8 @@ Frozen = TypeVar("Frozen", bound=Experiment | Data | Optim | Activation)
 
 def override(experiment: Experiment, assignment: str) -> Experiment:
     """Return the experiment with one setting changed.
+
+    A schedule that counts iterations is stretched with their number.
 
     Args:
         experiment: Stays as it is.
@@ -215,6 +238,14 @@ def override(experiment: Experiment, assignment: str) -> Experiment:
     if key.strip() in _SCHEDULE:
         # Whoever sets a schedule means it for the run at hand.
         return dataclasses.replace(changed, made_for_steps=None)
+    if key.strip() in _LENGTH and changed.made_for_steps is not None:
+        # Else a search for a batch size would be one for a schedule.
+        factor = changed.epochs / experiment.epochs * experiment.batch_size / changed.batch_size
+        return dataclasses.replace(
+            changed,
+            optim=changed.optim.stretched(factor),
+            made_for_steps=round(changed.made_for_steps * factor),
+        )
     return changed
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from torchapl.paper.config import Optim
 
@@ -66,23 +65,3 @@ def momentum(optim: Optim, step: int) -> float:
     if optim.momentum_rise == "exponential":
         missing = math.exp(-step / optim.momentum_ramp)
     return optim.momentum - (optim.momentum - optim.momentum_start) * missing
-
-
-def stretched(optim: Optim, factor: float) -> Optim:
-    """Return the same course of rate and momentum in another number of iterations.
-
-    Args:
-        optim: Whose schedule counts iterations.
-        factor: Of their number; below 1 the schedule is shortened.
-
-    Example:
-        >>> stretched(Optim(schedule="list", factors=((60_000, 1.0), (90_000, 0.1))), 0.1).factors
-        ((6000, 1.0), (9000, 0.1))
-    """
-    return replace(
-        optim,
-        factors=tuple((round(until * factor), rate) for until, rate in optim.factors),
-        step_factor=optim.step_factor ** (1 / factor),
-        fall_steps=round(optim.fall_steps * factor),
-        momentum_ramp=optim.momentum_ramp * factor,
-    )

@@ -46,6 +46,7 @@ for _column in (Key(data, augmented, "").column for data, augmented in COLUMNS):
     EXPERIMENTS.entries[f"{_column}-maxout-stollenga"] = replace(
         EXPERIMENTS.get(f"{_column}-maxout"),
         published=TABLE1["maxout", "stollenga"].get(_column),
+        provenance="Trained as Goodfellow's maxout network; no source gives Stollenga's own recipe",
     )
 
 

@@ -15,7 +15,6 @@ from torchapl.paper.config import Data, Experiment, Optim, Precision, Preprocess
 from torchapl.paper.data import DATA_SETS
 from torchapl.paper.experiments.costs import estimate
 from torchapl.paper.nets import NETWORKS
-from torchapl.paper.schedule import stretched
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         return replace(experiment, cost=estimate(experiment))
     # Of iterations: batches may have another size than the published ones.
     share = recipe.epochs / recipe.batch_size * experiment.batch_size / experiment.epochs
-    optim = recipe.optim or stretched(experiment.optim, share)
+    optim = recipe.optim or experiment.optim.stretched(share)
     small = replace(
         experiment,
         data=Data(
@@ -149,9 +148,14 @@ def scaled(experiment: Experiment, scale: str) -> Experiment:
         batch_size=recipe.batch_size,
         precision=recipe.precision,
         scale=scale,
-        made_for_steps=None,
+        made_for_steps=_made_for(experiment, share) if recipe.optim is None else None,
     )
     return replace(small, cost=estimate(small))
+
+
+def _made_for(experiment: Experiment, share: float) -> int | None:
+    made_for = experiment.made_for_steps
+    return None if made_for is None else round(made_for * share)
 
 
 def rate_factors(experiment: Experiment, scale: str) -> tuple[float, ...]:

@@ -105,6 +105,8 @@ NETWORKS.register(
         "nin",
         partial(NIN, second_pool="max", last_rates=(0.1, 0.2)),
         222e6,
+        depth=9,
+        depths=(6, 9, 12),
     )
 )
 # Its starts and rates for CIFAR-100.
@@ -115,5 +117,7 @@ NETWORKS.register(
         "nin",
         partial(NIN, second_pool="max", last_rates=(1.0, 2.0), deviations=_SMALL_START),
         222e6,
+        depth=9,
+        depths=(6, 9, 12),
     )
 )

@@ -60,6 +60,17 @@ class Summary:
         return statistics.stdev(self.values.values()) if self.n > 1 else math.nan
 
 
+def check_baseline(table: Table, baseline: str) -> None:
+    """Refuse a baseline that no cell of a table has.
+
+    Raises:
+        ValueError: If there is none; the message names the rows there are.
+    """
+    rows = list(dict.fromkeys(row for cell in table.cells for row in cell.peers))
+    if rows and baseline not in rows:
+        raise ValueError(unknown("baseline", baseline, rows))
+
+
 def summarise(
     table: Table, sweep: Sweep, results: Results, baseline: str = "relu"
 ) -> list[Summary]:
@@ -74,9 +85,7 @@ def summarise(
     Raises:
         ValueError: If no cell has such a row to be compared with.
     """
-    rows = list(dict.fromkeys(row for cell in table.cells for row in cell.peers))
-    if rows and baseline not in rows:
-        raise ValueError(unknown("baseline", baseline, rows))
+    check_baseline(table, baseline)
     summaries = []
     for row in table.rows:
         for column, cell in row.cells.items():

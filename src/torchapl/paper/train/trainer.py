@@ -18,7 +18,6 @@ from torchapl.paper.config import Experiment, Optim
 from torchapl.paper.data import Batches, open_data
 from torchapl.paper.nets import Net
 from torchapl.paper.optim import build_optimizer, set_schedule
-from torchapl.paper.schedule import stretched
 from torchapl.paper.train import checkpoint, observe
 from torchapl.paper.train.distributed import Share, World, in_order, shard_dropout_, total
 from torchapl.paper.train.network import Compile, build_network
@@ -302,4 +301,4 @@ def _fitted(experiment: Experiment, steps: int) -> Optim:
         "Settings optim.* of your own, by --set, are taken as they are",
         stacklevel=2,
     )
-    return stretched(experiment.optim, steps / made_for)
+    return experiment.optim.stretched(steps / made_for)
