@@ -192,6 +192,16 @@ def test_command_prints_settings_for_train(
     assert "--trials must be at least 1" in capsys.readouterr().err
 
 
+def test_what_cannot_be_trained_is_told_in_a_line(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "torchapl.cli", "tune", "cifar10-maxout", "--scale", "smoke")
+    done = subprocess.run(
+        [*command, "--set", "depth=4", "--runs", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "maxout has a depth that cannot be changed, got depth=4" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_search_is_kept_where_it_belongs(tmp_path: Path) -> None:
     folder = tmp_path / "what?! 100% #1 ä"
     folder.mkdir()

@@ -92,7 +92,8 @@ def open_study(
     """
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # What fails is raised, and told in a line: no traceback beside it.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         # The Gaussian-process sampler and heartbeats are called experimental by Optuna.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
