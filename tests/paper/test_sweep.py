@@ -26,6 +26,8 @@ from torchapl.paper.sweep.selection import selected_tables
 from torchapl.paper.sweep.statistics import Summary, paired_difference, summarise
 from torchapl.runs.folder import RunConfig, RunResult, locked, write_config, write_result
 
+ROOT = Path(__file__).parents[2]
+
 
 def cell_of(experiment: str, table: str = "table1") -> Cell:
     return next(cell for cell in TABLES[table].cells if cell.experiment == experiment)
@@ -427,6 +429,28 @@ def test_tables_want_as_many_runs_as_the_paper_made() -> None:
     assert len(sweep.next_jobs(cell_of("higgs-dnn-apl", "table2"), {})) == 4
     ensemble = next(cell for cell in TABLES["table2"].cells if cell.kind == "ensemble")
     assert len(sweep.next_jobs(ensemble, {})) == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        line
+        for line in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `") and "runs)" in line
+    ],
+)
+def test_the_page_on_scaling_says_what_tables_cost(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, *cells = line.strip("| ").split(" | ")
+    name = table.split("`")[1]
+    for cell, options in zip(
+        cells, (["--device", "cuda"], ["--scale", "lab", "--device", "cpu"]), strict=True
+    ):
+        assert main(["reproduce", name, "--dry-run", "--runs", str(tmp_path), *options]) == 0
+        total = capsys.readouterr().out.splitlines()[-1]
+        time, runs = cell.removesuffix(" runs)").split(" (")
+        assert total.startswith(f"in all {runs} runs, about {time} on ")
 
 
 def test_an_unknown_baseline_is_refused_before_anything_runs(
