@@ -120,6 +120,19 @@ def test_smooth_starts_are_near_and_distinct(name: str, error: float, hinges: in
     assert difference <= (error if hinges > 1 else 0.3)
 
 
+@pytest.mark.parametrize("hinges", [1, 2, 3, 8, 20])
+def test_a_start_near_relu_squared(hinges: int) -> None:
+    unit = started("squared_relu", hinges, 3, dtype=torch.float64)
+    assert not has_equal_hinges(unit.offset).any()
+    x = torch.linspace(-4, 4, 801, dtype=torch.float64)[:, None].expand(-1, 3)
+    expected = torch.where(x < 1.4, x.clamp(min=0).square() / 1.4, x)
+    # A chord of a parabola is off by a quarter of its squared length.
+    length = 1.4 / max(1, hinges - 1)
+    assert (unit(x) - expected).abs().max() <= length**2 / 4 / 1.4 + 1e-12
+    outside = (x <= 0) | (x >= 1.4)
+    torch.testing.assert_close(unit(x)[outside], expected[outside])
+
+
 @pytest.mark.parametrize(
     ("name", "left", "right"), [("silu", -5.0, 5.0), ("gelu", -2.4, 2.4), ("mish", -5.0, 2.4)]
 )

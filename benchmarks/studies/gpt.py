@@ -47,6 +47,7 @@ class Curves:
 
 CURVES = {
     "apl": Curves(),
+    "start-squared": Curves(start="squared_relu"),
     "start-silu": Curves(start="silu"),
     "frozen": Curves(is_learned=False),
     "start-leaky": Curves(start="leaky_silu"),
@@ -64,6 +65,7 @@ STUDY = Study(
         "relu2": "ReLU squared",
         "swiglu": "SwiGLU",
         "apl": "APL, default",
+        "start-squared": "APL, started near ReLU squared",
         "start-silu": "APL, started near SiLU",
         "swapped": "APL, swapped into GELU",
         "swapped-swiglu": "SwiGLU, its SiLU swapped for APL",
@@ -81,7 +83,7 @@ STUDY = Study(
     steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
     followers={"swapped": "gelu", "swapped-swiglu": "swiglu"}
-    | {row: "apl" for row in CURVES if row not in ("apl", "start-silu")},
+    | {row: "apl" for row in CURVES if row not in ("apl", "start-squared", "start-silu")},
 )
 
 

@@ -33,8 +33,8 @@ class APL(nn.Module):
             for units on the last axis, as in transformers. 1 by default, with a warning where
             ``(N, C, L)`` might as well be ``(B, T, D)``.
         init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
-            ``"leaky"``, ``"relu"`` or ``"authors"``, see :mod:`torchapl.init`, or any function
-            that fills slope and offset. By default ``"gelu"`` with ``unit_dim=-1``, else
+            ``"squared_relu"``, ``"leaky"``, ``"relu"`` or ``"authors"``, see
+            :mod:`torchapl.init`, or any function that fills slope and offset. By default ``"gelu"`` with ``unit_dim=-1``, else
             ``"leaky_silu"``: each is what learned best in such networks.
         device: As in torch.nn.
         dtype: As in torch.nn.

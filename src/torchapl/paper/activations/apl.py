@@ -12,7 +12,9 @@ from torchapl.modules import Sharing, Start
 from torchapl.optim import Steps
 from torchapl.paper.activations.base import ACTIVATIONS, Activation
 
-StartName = Literal["authors", "relu", "leaky", "leaky_silu", "silu", "gelu", "mish"]
+StartName = Literal[
+    "authors", "relu", "leaky", "leaky_silu", "silu", "gelu", "mish", "squared_relu"
+]
 
 _LEAKY = {"leaky": init.leaky_, "leaky_silu": init.leaky_silu_}
 # The paper has at most 5; a typing error should not ask for gigabytes.
