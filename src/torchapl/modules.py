@@ -34,8 +34,9 @@ class APL(nn.Module):
             ``(N, C, L)`` might as well be ``(B, T, D)``.
         init: The curve at the start: ``"leaky_silu"``, ``"silu"``, ``"gelu"``, ``"mish"``,
             ``"squared_relu"``, ``"leaky"``, ``"relu"`` or ``"authors"``, see
-            :mod:`torchapl.init`, or any function that fills slope and offset. By default ``"gelu"`` with ``unit_dim=-1``, else
-            ``"leaky_silu"``: each is what learned best in such networks.
+            :mod:`torchapl.init`, or any function that fills slope and offset. By default
+            ``"gelu"`` with ``unit_dim=-1``, else ``"leaky_silu"``: each serves well in such
+            networks.
         device: As in torch.nn.
         dtype: As in torch.nn.
 
