@@ -50,6 +50,7 @@ CURVES = {
     "start-squared": Curves(start="squared_relu"),
     "start-silu": Curves(start="silu"),
     "frozen": Curves(is_learned=False),
+    "frozen-squared": Curves(start="squared_relu", is_learned=False),
     "start-leaky": Curves(start="leaky_silu"),
     "per-layer": Curves(per_layer=True),
     "slow": Curves(rate=0.3),
@@ -70,6 +71,7 @@ STUDY = Study(
         "swapped": "APL, swapped into GELU",
         "swapped-swiglu": "SwiGLU, its SiLU swapped for APL",
         "frozen": "APL, default start, frozen",
+        "frozen-squared": "APL, started near ReLU squared, frozen",
     },
     trials={
         "start-leaky": "APL, started as convolutions are",
@@ -82,8 +84,8 @@ STUDY = Study(
     settings=(f"batch={BATCH}", f"context={CONTEXT}", f"width={WIDTH}"),
     steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
-    followers={"swapped": "gelu", "swapped-swiglu": "swiglu"}
-    | {row: "apl" for row in CURVES if row not in ("apl", "start-squared", "start-silu")},
+    followers={"swapped": "gelu", "swapped-swiglu": "swiglu", "frozen-squared": "start-squared"}
+    | {row: "apl" for row in ("frozen", "start-leaky", "per-layer", "slow", "fast")},
 )
 
 
