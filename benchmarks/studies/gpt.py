@@ -85,7 +85,7 @@ STUDY = Study(
     steps=600,
     # A swap takes over the recipe of the model; frozen curves show what learning them adds.
     followers={"swapped": "gelu", "swapped-swiglu": "swiglu", "frozen-squared": "start-squared"}
-    | {row: "apl" for row in ("frozen", "start-leaky", "per-layer", "slow", "fast")},
+    | dict.fromkeys(("frozen", "start-leaky", "per-layer", "slow", "fast"), "apl"),
 )
 
 
