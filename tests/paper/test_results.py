@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,22 @@ def test_one_command_makes_the_tables_from_the_stored_results(
     command = ["reproduce", "all", "--scale", scale, "--runs", str(stored), "--markdown"]
     assert main([*command, *options]) == 0
     assert capsys.readouterr().out == tables.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("first", "stored", "commands"),
+    [("for row in relu leaky", STUDY, 3), ("for data in cifar10", STORED, 5)],
+)
+def test_what_the_commands_of_the_page_ask_for_is_stored(
+    first: str, stored: Path, commands: int
+) -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    block = next(part for part in page.split("```bash\n") if part.startswith(first))
+    torchapl = f'{sys.executable} -m torchapl.cli "$@" --dry-run --runs {stored} | tail -n 1'
+    script = f"set -e\ntorchapl() {{ {torchapl}; }}\n{block.partition('```')[0]}"
+    command = ["bash", "-c", script]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert [line.split(",")[0] for line in told.splitlines()] == ["in all 0 runs"] * commands
 
 
 def test_learned_hinges_are_compared_with_frozen_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,11 @@ def test_a_schedule_of_ones_own_is_not_shortened() -> None:
     assert own.optim.step_factor == 0.9999
 
 
+def test_however_short_a_schedule_falls() -> None:
+    short = Optim(schedule="inverse", fall_steps=5).stretched(1e-3)
+    assert learning_rate(short, 1, 2) == pytest.approx(short.lr / 2)
+
+
 @pytest.mark.parametrize("setting", ["epochs=42", "batch_size=25", "epochs=5", "batch_size=400"])
 @pytest.mark.parametrize("name", ["cifar10-cnn-apl", "cifar10-nin-relu"])
 @pytest.mark.parametrize("scale", ["paper", "study"])

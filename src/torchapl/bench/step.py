@@ -52,7 +52,7 @@ class Confidence(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Seconds of the three calls that a step needs."""
+    """A number for each of the three calls that a step needs."""
 
     forward: float
     backward: float

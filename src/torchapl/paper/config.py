@@ -116,7 +116,8 @@ class Optim:
             self,
             factors=tuple((round(until * factor), rate) for until, rate in self.factors),
             step_factor=self.step_factor ** (1 / factor),
-            fall_steps=round(self.fall_steps * factor),
+            # Not to 0, which is no schedule.
+            fall_steps=math.ceil(self.fall_steps * factor),
             momentum_ramp=self.momentum_ramp * factor,
         )
 

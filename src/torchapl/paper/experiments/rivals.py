@@ -163,7 +163,7 @@ _DROPOUT = RivalRecipe(
     300,
     "Sizes, dropout, max-norm and the final momentum as recalled from the paper's appendix. The "
     "rate and a momentum that rises within 10,000 iterations are those of the convolutions in the "
-    "authors' program (nitishsrivastava/deepnet, examples/convnet/model_conv.pbtxt), which is for "
+    "authors' program (nitishsrivastava/deepnet, deepnet/examples/convnet/model_conv.pbtxt), for "
     "MNIST; the paper is recalled to speak of a high rate. The rate's fall, start (He's), batch "
     "and length are our choice, no source settles them",
 )
