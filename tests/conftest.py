@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,16 @@ def nan_filled_outputs() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def past() -> Iterator[Callable[[bool], None]]:
+    """Yield what lets maps of any size, or none, be written past the caches."""
+    from torchapl.ops import _C
+
+    before = _C.past_from()
+    yield lambda wanted: _C.set_past_from(0 if wanted else 2**62)
+    _C.set_past_from(before)
 
 
 @pytest.fixture(scope="session")

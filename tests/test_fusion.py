@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,32 @@ def test_accuracy_for_any_number_of_kinks(
         layers = [random_unit(units, num_hinges, affine=affine, dtype=wide) for _ in range(3)]
         inputs = [(3 * torch.randn(shape)).to(dtype) for _ in layers]
         assert_as_accurate_as_eager(layers, inputs, [fuse(unit) for unit in layers])
+
+
+@pytest.mark.skipif(not extension.has_kernels(), reason="built without kernels")
+@pytest.mark.usefixtures("capability", "nan_filled_outputs")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("affine", [False, True], ids=["APL", "AffineAPL"])
+@pytest.mark.parametrize("num_hinges", [2, 8, 40])
+@pytest.mark.parametrize(
+    ("shape", "units"), [((3, 4, 9, 9), 4), ((2, 3, 64, 64), 3), ((70, 48), 48), ((5, 33), 33)]
+)
+def test_what_goes_past_the_caches_is_the_same(
+    past: Callable[[bool], None],
+    shape: tuple[int, ...],
+    units: int,
+    num_hinges: int,
+    affine: bool,
+    dtype: torch.dtype,
+) -> None:
+    unit = random_unit((units,), num_hinges, affine=affine)
+    fused, x = fuse(unit), torch.randn(shape).to(dtype)
+    found = []
+    for way in (False, True):
+        past(way)
+        with torch.no_grad():
+            found.append(fused(x))
+    assert torch.equal(*found)
 
 
 @pytest.mark.usefixtures("capability")

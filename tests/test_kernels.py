@@ -76,6 +76,43 @@ def check(
     assert_as_accurate_as_eager(found)
 
 
+PAST_SHAPES = [
+    *[((rows, 48), (48,), 1) for rows in (1, 5, 8, 20, 130)],
+    ((6, 33), (33,), 1),
+    ((130, 2, 4, 4), (2, 4, 4), 1),
+    ((3, 5, 16, 16), (5,), 1),
+    ((20, 6, 7, 7), (6,), 1),
+    ((2, 3, 5000), (3,), 1),
+    ((300, 40), (), 0),
+]
+
+
+@pytest.mark.usefixtures("capability", "nan_filled_outputs", "threads")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "units", "unit_dim"), PAST_SHAPES, ids=str)
+@pytest.mark.parametrize("wanted", [(True, True, True), (False, True, True), (True, False, False)])
+def test_what_goes_past_the_caches_is_the_same(
+    past: Callable[[bool], None],
+    shape: tuple[int, ...],
+    units: tuple[int, ...],
+    unit_dim: int,
+    dtype: torch.dtype,
+    wanted: tuple[bool, bool, bool],
+) -> None:
+    torch.set_num_threads(2)
+    x, a, b, _ = normal(shape, units, unit_dim, hinges=8)
+    x, grad = x.to(dtype), torch.randn(shape).to(dtype)
+    if dtype == torch.float64:
+        a, b = a.double(), b.double()
+    found = []
+    for way in (False, True):
+        past(way)
+        y = apl_operator(x, a, b, unit_dim)
+        found.append([y, *backward_operator(grad, x, a, b, unit_dim, wanted)])
+    for without, beyond in zip(*found, strict=True):
+        assert torch.equal(without, beyond)
+
+
 @pytest.mark.usefixtures("capability", "nan_filled_outputs")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -156,7 +193,8 @@ def test_sums_of_few_elements(count: int) -> None:
     [
         ((3, 5, 14, 14), (5,), 1),  # rows that end within a vector
         ((9, 70, 14, 14), (70,), 1),  # the same, two times four and one over
-        ((6, 9, 8, 10), (9,), 1),  # the shortest rows that do not go by columns
+        ((16, 9, 8, 10), (9,), 1),  # rows of 80 that do not go by columns
+        ((17, 9, 8, 9), (9,), 1),  # rows of 72 that do
         ((5, 3, 33, 37), (3,), 1),  # rows that are not computed four at a time
         ((2, 3, 67, 71), (3,), 1),  # rows longer than a strip
         ((1, 1, 3, 70001), (), 0),  # one unit, several tasks
@@ -171,6 +209,14 @@ def test_sums_of_few_elements(count: int) -> None:
 )
 def test_odd_sizes(shape: tuple[int, ...], units: tuple[int, ...], unit_dim: int) -> None:
     check(lambda _: normal(shape, units, unit_dim), draws=2)
+
+
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("samples", [1, 3, 4, 13, 39, 40])
+@pytest.mark.parametrize("side", [4, 5, 7, 10])
+def test_few_samples_of_small_maps(samples: int, side: int) -> None:
+    """By rows up to 0.8 samples for each pixel, by columns from there on."""
+    check(lambda _: normal((samples, 11, side, side), (11,), 1, hinges=8), draws=2)
 
 
 @pytest.mark.slow

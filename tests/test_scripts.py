@@ -50,6 +50,16 @@ def test_times_of_the_kernels_alone() -> None:
 
 
 @pytest.mark.skipif(not has_kernels(), reason="times the compiled kernels")
+def test_times_of_writing_past_the_caches() -> None:
+    output = run("benchmarks/past.py", "--rounds", "2", "--batch", "2", "--threads", "1")
+    lines = [
+        line for line in output.splitlines() if line.startswith(("| (128", "| CNN", "| point"))
+    ]
+    assert len(lines) == 6
+    assert all(len(re.findall(r"\d\.\d\d", line)) == 3 for line in lines)
+
+
+@pytest.mark.skipif(not has_kernels(), reason="times the compiled kernels")
 def test_tables_of_performance(tmp_path: Path) -> None:
     files = ("--csv", str(tmp_path / "op.csv"), "--plot", str(tmp_path / "op.png"))
     output = run("benchmarks/performance.py", "--shape", "4,6", "--rounds", "2", *files)

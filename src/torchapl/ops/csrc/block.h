@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "cache.h"
 #include "kernels.h"
 #include "plan.h"
 
@@ -43,8 +44,14 @@ class Block {
       : problem_(problem),
         kernels_(kernels),
         sums_(problem.grad_a != nullptr || problem.grad_b != nullptr),
+        past_(kernels.streams && problem.out != nullptr &&
+              goes_past<E>(problem.outer * problem.units * problem.inner)),
         finite_(finite),
         refers_(refers) {}
+
+  ~Block() {
+    if (past_) settle();
+  }
 
   // Each group of columns has the hinges and sums of one of the units from `first` on. What is run
   // then belongs to the unit in focus.
@@ -122,6 +129,7 @@ class Block {
     f.a = a_ + focus_ * step_;
     f.b = b_ + focus_ * step_;
     f.finite = finite_;
+    f.past = past_ && in_whole_vectors(f.y, stride);
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
     f.group = group_;
@@ -146,6 +154,7 @@ class Block {
     f.sum_a = sum_a_ == nullptr ? nullptr : sum_a_ + focus_ * step_;
     f.sum_b = sum_b_ == nullptr ? nullptr : sum_b_ + focus_ * step_;
     f.complete = complete_;
+    f.past = past_ && in_whole_vectors(f.dx, stride);
     f.hinges = problem_.hinges;
     f.pitch = pitch_;
     f.group = group_;
@@ -280,7 +289,7 @@ class Block {
 
   const Problem& problem_;
   const Primitives<E>& kernels_;
-  const bool sums_;
+  const bool sums_, past_;
   bool finite_;
   const bool refers_;
   // Room for the hinges and sums of one group of columns with S = 8.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache.h"
 #include "geometry.h"
 #include "kernels.h"
 #include "operator.h"
@@ -89,15 +90,25 @@ struct Work {
   int64_t hinges;
   const float* table;
   int64_t levels;
+  bool past;
 };
+
+// As parallel(); each task is done when others can see what it wrote.
+template <typename Function>
+void in_parallel(int64_t tasks, bool past, const Function& function) {
+  parallel(tasks, false, [&](int64_t task) {
+    function(task);
+    if (past) settle();
+  });
+}
 
 // Calls run(unit, offset, n) for all pieces of rows, each of one unit; tasks are pieces of memory.
 template <typename Function>
-void by_pieces(const Geometry& g, const Function& run) {
+void by_pieces(const Geometry& g, bool past, const Function& run) {
   const int64_t elements = g.outer * g.units * g.inner;
   const int64_t tasks = std::max<int64_t>(1, elements / TASK);
   const int64_t size = (elements / tasks + 63) / 64 * 64;
-  parallel((elements + size - 1) / size, false, [&](int64_t task) {
+  in_parallel((elements + size - 1) / size, past, [&](int64_t task) {
     const int64_t end = std::min(elements, (task + 1) * size);
     for (int64_t i = task * size; i < end;) {
       const int64_t row = i / g.inner, n = std::min(end, (row + 1) * g.inner) - i;
@@ -119,11 +130,12 @@ void run_hinges(const Work& w, const CurvePrimitives<E>& loops) {
     c.line = static_cast<const T*>(w.line) + unit;
     c.jump = static_cast<const T*>(w.jump) + unit;
     c.position = static_cast<const T*>(w.position) + unit;
+    c.past = w.past && in_whole_vectors(c.y, c.stride);
   };
   if (g.inner > 1 || g.units == 1) {
     curves.shared = true;
     curves.rows = 1;
-    by_pieces(g, [&](int64_t unit, int64_t offset, int64_t n) {
+    by_pieces(g, w.past, [&](int64_t unit, int64_t offset, int64_t n) {
       Curves<E> piece = curves;
       at(piece, unit, offset);
       piece.n = n;
@@ -132,28 +144,31 @@ void run_hinges(const Work& w, const CurvePrimitives<E>& loops) {
     return;
   }
   const int64_t blocks = (g.units + BLOCK - 1) / BLOCK;
-  parallel(blocks * ((g.outer + BLOCK_ROWS - 1) / BLOCK_ROWS), false, [&](int64_t task) {
+  in_parallel(blocks * ((g.outer + BLOCK_ROWS - 1) / BLOCK_ROWS), w.past, [&](int64_t task) {
     const int64_t column = task % blocks * BLOCK, row = task / blocks * BLOCK_ROWS;
     Curves<E> block = curves;
+    block.stride = g.units;
     at(block, column, row * g.units + column);
     block.rows = std::min(BLOCK_ROWS, g.outer - row);
     block.n = std::min(BLOCK, g.units - column);
-    block.stride = g.units;
     loops.hinges(block);
   });
 }
 
 template <typename E>
-void run(const Work& w, const Capability& capability) {
+void run(Work w, const Capability& capability) {
+  const Primitives<E>& kernels = capability.primitives;
+  w.past = kernels.streams && goes_past<E>(w.geometry.outer * w.geometry.units * w.geometry.inner);
   const CurvePrimitives<E>& loops = capability.curves;
   const Geometry& g = w.geometry;
   const bool long_rows = g.units == 1 || g.inner >= SHORTEST;
   if (w.levels > 0 && loops.lookup != nullptr && long_rows &&
       w.hinges + 1 >= capability.curves.fewest_kinks) {
     const int64_t size = int64_t{4} << w.levels;
-    by_pieces(g, [&](int64_t unit, int64_t offset, int64_t n) {
-      loops.lookup(static_cast<const E*>(w.x) + offset, static_cast<E*>(w.y) + offset, n,
-                   w.table + unit * size, w.levels);
+    by_pieces(g, w.past, [&](int64_t unit, int64_t offset, int64_t n) {
+      E* y = static_cast<E*>(w.y) + offset;
+      loops.lookup(static_cast<const E*>(w.x) + offset, y, n, w.table + unit * size, w.levels,
+                   w.past && in_whole_vectors(y, 0));
     });
   } else if (w.line != nullptr) {
     run_hinges<E>(w, loops);

@@ -19,6 +19,7 @@ struct Curves {
   int64_t n;       // columns
   int64_t stride;  // from row to row
   bool shared;
+  bool past;      // y goes past the caches; its vectors are aligned
   const T* line;  // rows of skip, shift, scale and center
   const T* jump;  // a row for every hinge
   const T* position;
@@ -30,7 +31,7 @@ template <typename E>
 struct CurvePrimitives {
   void (*hinges)(const Curves<E>& curves);
   // n elements of one curve by its table, see curve.inc; a null pointer where there is none.
-  void (*lookup)(const E* x, E* y, int64_t n, const float* table, int64_t levels);
+  void (*lookup)(const E* x, E* y, int64_t n, const float* table, int64_t levels, bool past);
 };
 
 template <typename List>

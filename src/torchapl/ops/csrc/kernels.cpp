@@ -181,15 +181,19 @@ void by_columns(const Problem& p, const Primitives<E>& kernels) {
   if (sums && plan.chunks > 1) add_parts(p, kernels, refers, partial.get(), plan.chunks);
 }
 
-bool goes_by_rows(int64_t units, int64_t inner) {
+bool goes_by_rows(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
   if (units == 1 || inner >= SHORTEST_ROW) return true;
+  // All hinges are laid out for the `outer` elements of a column, which takes as long as the rest
+  // where these are few.
+  if (inner >= LANES && 10 * outer <= inner * std::min<int64_t>(hinges, 8)) return true;
   return inner >= SHORTEST_ROW / 2 && inner % LANES == 0;
 }
 
 template <typename E, bool Back>
 void by_either(const Problem& p, const Capability& capability) {
   const Primitives<E>& kernels = capability.primitives;
-  goes_by_rows(p.units, p.inner) ? by_rows<E, Back>(p, kernels) : by_columns<E, Back>(p, kernels);
+  goes_by_rows(p.outer, p.units, p.inner, p.hinges) ? by_rows<E, Back>(p, kernels)
+                                                    : by_columns<E, Back>(p, kernels);
 }
 
 template <bool Back, typename... E>
@@ -210,8 +214,9 @@ void backward(const Problem& problem, const Capability& capability) {
 
 int64_t tasks(int64_t outer, int64_t units, int64_t inner, int64_t hinges) {
   const auto limits = BlockLimits::of<float>(outer * units * inner, true);
-  return goes_by_rows(units, inner) ? RowPlan(outer, units, inner, hinges, limits).tasks()
-                                    : ColumnPlan(outer, units, inner, hinges, limits).tasks();
+  return goes_by_rows(outer, units, inner, hinges)
+             ? RowPlan(outer, units, inner, hinges, limits).tasks()
+             : ColumnPlan(outer, units, inner, hinges, limits).tasks();
 }
 
 }  // namespace torchapl

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache.h"
 #include "geometry.h"
 #include "kernels.h"
 #include "operator.h"
@@ -81,6 +82,15 @@ PyObject* tasks(PyObject*, PyObject* arguments) {
   return PyLong_FromLongLong(torchapl::tasks(outer, units, inner, hinges));
 }
 
+PyObject* past_from(PyObject*, PyObject*) { return PyLong_FromLongLong(torchapl::past_from()); }
+
+PyObject* set_past_from(PyObject*, PyObject* arguments) {
+  long long bytes = 0;
+  if (!PyArg_ParseTuple(arguments, "L", &bytes)) return nullptr;
+  torchapl::set_past_from(bytes);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
     {"capability", capability, METH_NOARGS, nullptr},
     // For tests and measurements; the library never calls these.
@@ -88,6 +98,8 @@ PyMethodDef functions[] = {
     {"set_capability", set_capability, METH_VARARGS, nullptr},
     {"geometry", geometry, METH_VARARGS, nullptr},
     {"tasks", tasks, METH_VARARGS, nullptr},
+    {"past_from", past_from, METH_NOARGS, nullptr},
+    {"set_past_from", set_past_from, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -13,8 +13,8 @@ namespace torchapl {
 constexpr int64_t GRAIN = 16384;
 // More tasks than threads even out the load; more partial sums than this cost memory traffic.
 constexpr int64_t MOST_TASKS = 128;
-// Rows shorter than this go by columns, where a vector may span several rows, but rows of half its
-// length and more only if their last vector would not be full.
+// Rows shorter than this go by columns, where a vector may span several rows, unless samples are
+// few. But rows of half its length and more only if their last vector would not be full.
 constexpr int64_t SHORTEST_ROW = 128;
 // Elements of a unit whose sums stay in the type of the arithmetic. Adding these up takes as long
 // as some hundred elements.

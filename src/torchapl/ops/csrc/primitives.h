@@ -30,6 +30,7 @@ struct Forward {
   const T* a;
   const T* b;
   bool finite;  // whether all a and b are known to be
+  bool past;    // y goes past the caches; its vectors are aligned
   int64_t hinges;
   int64_t pitch;  // from hinge to hinge
   int64_t group;  // from LANES columns to the next
@@ -59,6 +60,7 @@ struct Backward {
   T* sum_b;
   // Few rows, and all there are: the gradients replace what is at sum_a and sum_b.
   bool complete;
+  bool past;  // dx goes past the caches, see Forward
   int64_t hinges;
   int64_t pitch;
   int64_t group;
@@ -85,6 +87,7 @@ struct Primitives {
   // The hinges of one unit, `units` apart, to a group of columns, and their reference unless null.
   void (*spread)(const T* a, const T* b, int64_t hinges, int64_t units, T* to, T* reference);
   bool (*all_finite)(const T* values, int64_t n);
+  bool streams;  // whether anything can go past the caches
 };
 
 // The primitives of every type of element, each found by its type.

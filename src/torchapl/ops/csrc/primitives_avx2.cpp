@@ -46,6 +46,12 @@ INLINE void store_lanes(double* p, V<double> v, int64_t n) {
   _mm256_maskstore_pd(p, first64(n), v);
 }
 
+INLINE void stream(void* p, V<float> v) { _mm256_stream_ps(static_cast<float*>(p), v); }
+INLINE void stream(void* p, V<double> v) { _mm256_stream_pd(static_cast<double*>(p), v); }
+INLINE void stream(void* p, Halves halves) {
+  _mm_stream_si128(static_cast<__m128i*>(p), reinterpret_cast<__m128i>(halves));
+}
+
 // With the sign in front nothing is out of range when halves are packed.
 INLINE Halves high_halves(Words words) {
   const __m256i halves = _mm256_srai_epi32(reinterpret_cast<__m256i>(words), 16);
