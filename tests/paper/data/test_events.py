@@ -143,6 +143,33 @@ def test_leaving_an_epoch_early_leaves_no_thread() -> None:
     assert not [thread for thread in threading.enumerate() if "read-ahead" in thread.name]
 
 
+_THREADS = """
+import os, sys
+import numpy as np, torch
+from torchapl.paper.data.batches import Slicing
+from torchapl.paper.data.events import ArrayRows, EventBatches
+from torchapl.paper.data.standardise import Standardiser
+
+torch.set_num_threads(3)
+torch.ones(1_000_000).mul(2)
+before = len(os.listdir("/proc/self/task"))
+table = np.zeros((400_000, 27), dtype=np.float32)
+scale = Standardiser(torch.zeros(25), torch.ones(25), None)
+loader = EventBatches(ArrayRows(table), 27, 0, len(table), Slicing(100), scale, 0).epoch(0)
+next(loader)
+print(len(os.listdir("/proc/self/task")) - before, torch.get_num_threads())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads as Linux shows them")
+def test_reading_ahead_takes_one_thread() -> None:
+    """More of them than processors would make OpenMP's sleep after each piece of work."""
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["1", "3"]
+
+
 def test_a_failing_read_reaches_the_training_loop() -> None:
     class Broken(ArrayRows):
         def read(self, start: int, out: np.ndarray) -> None:
