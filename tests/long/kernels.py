@@ -61,6 +61,7 @@ class Geometry:
         self.scale, self.threads = chance.choice(SCALES), chance.choice((1, 1, 1, 2))
         self.gradient_layout = self.case.layout if chance.random() < 0.7 else "contiguous"
         self.mask = tuple(chance.random() < 0.8 for _ in range(3))
+        self.past = chance.random() < 0.3
 
     def __repr__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in vars(self).items())
@@ -68,6 +69,7 @@ class Geometry:
     def __call__(self, seed: int, capabilities: Sequence[str]) -> list[list[Errors]]:
         """Return the errors of each capability; what is exact is the same for all."""
         torch.set_num_threads(self.threads)
+        _C.set_past_from(0 if self.past else 2**62)
         generator = torch.Generator().manual_seed(seed)
         case = self.case
         parameters = (case.hinges, *case.unit_shape)
