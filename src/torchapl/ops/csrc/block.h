@@ -181,7 +181,7 @@ class Block {
     for (int64_t k = 0; k < 2 * problem_.hinges; ++k) {
       double* total = totals_ + k * padded_;
       for (int64_t c = 0; c < padded_; c += LANES) {
-        std::copy_n(grouped + c / LANES * group_ + k * LANES, LANES, total + c);
+        std::memcpy(total + c, grouped + c / LANES * group_ + k * LANES, LANES * sizeof(double));
       }
       // In pairs, then pairs of pairs: where rows are equal, as in an expanded map, the roundings
       // of one sum after the other would all go the same way.
@@ -280,7 +280,8 @@ class Block {
     const T* from = units_ == width_ ? source : row;
     int64_t c = 0;
     for (; c + LANES <= width_; c += LANES) {
-      std::copy_n(from + c, LANES, target + c / LANES * group_);
+      // Of a length that the compiler knows; std::copy_n calls a function each time.
+      std::memcpy(target + c / LANES * group_, from + c, LANES * sizeof(T));
     }
     if (c == width_) return;
     target += c / LANES * group_;
