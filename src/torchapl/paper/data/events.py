@@ -214,7 +214,7 @@ def _compute_alone() -> None:
 
     OpenMP has helpers for each thread that asks for some. With those of two threads there are more
     than processors, so they sleep after each piece of work, and are to be woken for the next: steps
-    of a small network took 1.4 times as long.
+    of a small network took twice as long.
     """
     # Settles the number of this thread; only then can it be changed.
     torch.get_num_threads()
