@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,6 +179,12 @@ def test_inputs_near_one_of_two_distant_hinges(
         return x + center, a, b, unit_dim
 
     check(arguments)
+
+
+def test_maps_that_fit_a_cache_do_not_go_past_it() -> None:
+    sizes = [path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("*/size")]
+    largest = max((int(size.strip().removesuffix("K")) << 10 for size in sizes), default=2**62)
+    assert _C.past_from() >= max(largest, 32 << 20)
 
 
 @pytest.mark.usefixtures("capability")
